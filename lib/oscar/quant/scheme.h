@@ -1,0 +1,95 @@
+// What turns keys and values into stored bits, as a value: transform + clip rule + quantiser +
+// windows. The rows of the table of methods (methods.h) are made of these; nothing else knows a
+// method by name.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "oscar/core/layer.h"
+#include "oscar/core/view.h"
+
+namespace oscar {
+
+// Type in which scale and zero are stored; codes are always computed from the float32 values.
+enum class ScaleType { kF32, kF16, kBF16 };
+// kSort: exact order statistic (the public prefill writer). kBisect: the public decode flush.
+enum class ClipMode { kSort, kBisect };
+// kMinMax: affine INT2 between the group's extremes. kLloydMax: the public "Lloyd-Max" mode, only
+// for one group per row with clipping on.
+enum class Codebook { kMinMax, kLloydMax };
+
+// A quantiser of one row x [D] of float32 (method.md 4 and 5).
+struct QuantiserSpec {
+  int bits = 2;            // 16: stored as bfloat16, not quantised
+  int64_t group_size = 0;  // G consecutive channels share (scale, zero); 0: one group of D
+  double clip = 0;         // c: threshold sorted(|x|)[min(floor(c D), D - 1)]; <= 0: off
+  ClipMode clip_mode = ClipMode::kSort;
+  ScaleType scale_type = ScaleType::kF32;
+  Codebook codebook = Codebook::kMinMax;
+
+  // Throws Error(kUsage) when it does not fit rows of `dim` channels, naming the value.
+  void Validate(int64_t dim) const;
+  // Stored bits per element of a quantised row of `dim` channels, metadata included.
+  double BitsPerElement(int64_t dim) const;
+};
+
+// A linear map of rows, x' = x R, with x = x' R^-1 on the way back. Identity when empty.
+struct Transform {
+  // [D, D] float32 row-major, one for all heads or one per KV head. Empty: identity.
+  std::vector<std::vector<float>> matrices;
+  // Inverses in the same order; empty: the transposes (orthogonal maps).
+  std::vector<std::vector<float>> inverses;
+  int64_t dim = 0;
+
+  bool identity() const { return matrices.empty(); }
+  const std::vector<float>& ForHead(int64_t head) const {
+    return matrices[matrices.size() == 1 ? 0 : static_cast<size_t>(head)];
+  }
+};
+
+// One side (keys or values) of one layer.
+struct SideScheme {
+  Transform transform;
+  QuantiserSpec quantiser;
+};
+
+struct LayerScheme {
+  SideScheme key;
+  SideScheme value;
+};
+
+// A KV-cache method applied to a model. Layers not listed use `fallback` when `has_fallback`.
+struct KvScheme {
+  std::string name;   // row name in tables and JSON, for example "hadamard" or "oscar:<tag>"
+  std::string label;  // what a person reads
+  Windows windows;
+  bool use_windows = true;  // false: every position is quantised
+  // Replaces quantisation by Gaussian noise of this scheme's error norm (the matched control).
+  bool matched_noise = false;
+  uint64_t noise_seed = 0;
+  std::map<int, LayerScheme> layers;
+
+  // Throws Error(kMismatch) naming the layer when the scheme has none for it.
+  const LayerScheme& ForLayer(int layer) const;
+  // Mean stored bits per element of K and V of a context of `tokens` tokens, windows (16 bits) and
+  // metadata included.
+  double BitsPerElement(const LayerShape& shape, int layer, int64_t tokens) const;
+};
+
+// What the cache gives back for rows x [tokens, H_kv, D] in the original coordinates:
+// x_hat = dequantise(quantise(x R)) R^-1. Windows are not applied here. `threads` for the loop.
+// Throws Error(kMismatch) when the transform's size or head count does not fit.
+void Reconstruct(const SideScheme& side, HeadRows<const float> x, HeadRows<float> x_hat,
+                 int threads);
+
+// Gaussian noise instead of quantisation: x_hat = x + n with, for every (token, head), the same
+// Frobenius norm as the reconstruction error of `side` on that row. Seeded by (seed, token, head).
+void ReconstructMatchedNoise(const SideScheme& side, HeadRows<const float> x,
+                             HeadRows<float> x_hat, uint64_t seed, int threads);
+
+}  // namespace oscar

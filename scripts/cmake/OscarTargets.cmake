@@ -1,0 +1,68 @@
+# Interface targets that carry flags, and the two helpers that define modules and tests.
+
+add_library(oscar_warnings INTERFACE)
+target_compile_options(oscar_warnings INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wsign-conversion;-Wold-style-cast>)
+
+add_library(oscar_sanitizers INTERFACE)
+if(OSCAR_SANITIZE STREQUAL "address-undefined")
+  target_compile_options(oscar_sanitizers INTERFACE
+      -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(oscar_sanitizers INTERFACE -fsanitize=address,undefined)
+elseif(OSCAR_SANITIZE STREQUAL "thread")
+  target_compile_options(oscar_sanitizers INTERFACE -fsanitize=thread)
+  target_link_options(oscar_sanitizers INTERFACE -fsanitize=thread)
+elseif(NOT OSCAR_SANITIZE STREQUAL "none")
+  message(FATAL_ERROR "OSCAR_SANITIZE=${OSCAR_SANITIZE}: expected none, address-undefined or thread")
+endif()
+
+# oscar_add_module(<module> SOURCES a.cc ... HEADERS a.h ... [PUBLIC lib ...] [PRIVATE lib ...])
+# One static library oscar_<module> (alias oscar::<module>) from files of lib/oscar/<module>.
+# PUBLIC libraries appear in the module's headers, PRIVATE ones only in its sources.
+function(oscar_add_module module)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;HEADERS;PUBLIC;PRIVATE")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "oscar_add_module(${module}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  add_library(oscar_${module} STATIC ${arg_SOURCES})
+  add_library(oscar::${module} ALIAS oscar_${module})
+  target_sources(oscar_${module} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}/lib"
+                 FILES ${arg_HEADERS})
+  target_compile_features(oscar_${module} PUBLIC cxx_std_20)
+  set_target_properties(oscar_${module} PROPERTIES CXX_EXTENSIONS OFF EXPORT_NAME ${module})
+  # System includes of third parties must not trip our warnings.
+  target_link_libraries(oscar_${module} PUBLIC ${arg_PUBLIC}
+                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:oscar_warnings>
+                                $<BUILD_INTERFACE:oscar_sanitizers>)
+endfunction()
+
+# oscar_add_test(<name> SOURCES a_test.cc ... LIBRARIES lib ... [LABELS label ...] [TIMEOUT s])
+# One executable of GoogleTest cases, each a ctest case named <name>.<suite>.<case>.
+function(oscar_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${name} PRIVATE
+      OSCAR_SOURCE_DIR="${PROJECT_SOURCE_DIR}" OSCAR_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock GTest::gtest_main
+                        oscar_warnings oscar_sanitizers)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
+                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# oscar_add_program(<program> LIBRARIES lib ...): apps/<program with underscores>/{main,options}.cc
+function(oscar_add_program program)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBRARIES")
+  string(REPLACE "-" "_" folder "${program}")
+  add_executable(${program} ${folder}/main.cc ${folder}/options.cc)
+  target_compile_features(${program} PRIVATE cxx_std_20)
+  target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/apps")
+  target_link_libraries(${program} PRIVATE oscar::cli ${arg_LIBRARIES} oscar_warnings
+                        oscar_sanitizers)
+  set_property(GLOBAL APPEND PROPERTY OSCAR_PROGRAMS ${program})
+endfunction()

@@ -1,0 +1,159 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "oscar/core/dtype.h"
+#include "oscar/core/error.h"
+#include "oscar/core/files.h"
+#include "oscar/core/hash.h"
+#include "oscar/core/layer.h"
+#include "oscar/core/parallel.h"
+#include "oscar/core/random.h"
+#include "oscar/core/value.h"
+
+namespace oscar {
+namespace {
+
+TEST(DType, EveryFloat16SurvivesWideningAndNarrowing) {
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const Float16 half{static_cast<uint16_t>(bits)};
+    const float wide = ToFloat(half);
+    if (std::isnan(wide)) {
+      EXPECT_TRUE(std::isnan(ToFloat(ToFloat16(wide))));
+    } else {
+      EXPECT_EQ(ToFloat16(wide).bits, half.bits) << bits;
+    }
+  }
+}
+
+TEST(DType, Float16RoundsHalfwayCasesToEven) {
+  // Halfway between two neighbours of the half grid, for normal and subnormal results.
+  for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
+    const float low = ToFloat(Float16{static_cast<uint16_t>(bits)});
+    const float high = ToFloat(Float16{static_cast<uint16_t>(bits + 1)});
+    const float middle = low + (high - low) / 2;
+    EXPECT_EQ(ToFloat16(middle).bits, bits + (bits & 1U)) << bits;
+    EXPECT_EQ(ToFloat16(std::nextafter(middle, low)).bits, bits);
+    EXPECT_EQ(ToFloat16(std::nextafter(middle, high)).bits, bits + 1);
+  }
+  EXPECT_EQ(ToFloat16(65519.0F).bits, 0x7bff);
+  EXPECT_EQ(ToFloat16(65520.0F).bits, 0x7c00);
+}
+
+TEST(DType, BFloat16RoundsToNearestEven) {
+  EXPECT_EQ(ToBFloat16(1.0F).bits, 0x3f80);
+  EXPECT_EQ(ToBFloat16(std::bit_cast<float>(0x3f808000U)).bits, 0x3f80);  // tie, even below
+  EXPECT_EQ(ToBFloat16(std::bit_cast<float>(0x3f818000U)).bits, 0x3f82);  // tie, even above
+  EXPECT_EQ(ToBFloat16(std::bit_cast<float>(0x3f808001U)).bits, 0x3f81);
+  EXPECT_EQ(ToBFloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
+  EXPECT_TRUE(std::isnan(ToFloat(ToBFloat16(std::nanf("")))));
+}
+
+TEST(Hash, MatchesPublishedSha256Examples) {
+  EXPECT_EQ(Sha256Hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(Sha256Hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  Sha256 hash;
+  for (int i = 0; i < 10000; ++i) hash.Update("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                                              "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 100);
+  EXPECT_EQ(hash.Hex(), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Value, SortsKeysAndRoundTrips) {
+  Value value;
+  value["zeta"] = 0.1;
+  value["alpha"] = Value::Array{1, true, nullptr, "x"};
+  EXPECT_EQ(value.ToJson(), R"({"alpha":[1,true,null,"x"],"zeta":0.1})");
+  EXPECT_EQ(Value::FromJson(value.ToJson(), "test"), value);
+  value["inf"] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Value::FromJson(value.ToJson(), "test").At("inf"), Value());
+}
+
+TEST(Value, NamesWhatIsWrong) {
+  try {
+    Value::FromJson("{\"a\": }", "file.json");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kFormat);
+    EXPECT_THAT(e.what(), testing::HasSubstr("file.json"));
+  }
+  EXPECT_THROW(Value(1).AsString(), Error);
+  EXPECT_THROW(Value(Value::Object{}).At("missing"), Error);
+}
+
+TEST(Value, DescribesDifferencesByPath) {
+  Value a, b;
+  a["x"]["y"] = 1;
+  b["x"]["y"] = 2;
+  b["z"] = true;
+  EXPECT_THAT(DescribeDifferences(a, b, 9), testing::ElementsAre("x.y: 1 != 2", "z: null != true"));
+}
+
+TEST(Parallel, CallsEveryIndexOnceAndPassesExceptionsOn) {
+  std::vector<int> seen(1000);
+  ParallelFor(1000, 4, [&](int64_t i) { ++seen[static_cast<size_t>(i)]; });
+  EXPECT_THAT(seen, testing::Each(1));
+  EXPECT_THROW(
+      ParallelFor(10, 2, [](int64_t i) { if (i == 7) throw Error(ErrorCode::kData, "seven"); }),
+      Error);
+  ParallelFor(0, 4, [](int64_t) { FAIL(); });
+}
+
+TEST(Windows, QuantisedRuleAtItsEdges) {
+  const Windows w{4, 8};
+  EXPECT_FALSE(w.Quantised(100, 3));
+  EXPECT_TRUE(w.Quantised(100, 4));
+  EXPECT_TRUE(w.Quantised(100, 92));
+  EXPECT_FALSE(w.Quantised(100, 93));
+  // In the shortest useful sequence exactly one (query, key) pair is quantised.
+  int pairs = 0;
+  for (int64_t i = 0; i < w.ShortestUseful(); ++i) {
+    for (int64_t j = 0; j <= i; ++j) pairs += w.Quantised(i, j) ? 1 : 0;
+  }
+  EXPECT_EQ(pairs, 1);
+}
+
+TEST(Random, IsReproducibleAndRoughlyNormal) {
+  Random a(7), b(7), c(8);
+  EXPECT_EQ(a.Next(), b.Next());
+  EXPECT_NE(a.Next(), c.Next());
+  double sum = 0, square = 0;
+  constexpr int kCount = 200000;
+  for (int i = 0; i < kCount; ++i) {
+    const double x = a.Normal();
+    sum += x;
+    square += x * x;
+  }
+  // Five standard errors: 5 / sqrt(n) and 5 sqrt(2 / n).
+  EXPECT_NEAR(sum / kCount, 0, 5 / std::sqrt(kCount));
+  EXPECT_NEAR(square / kCount, 1, 5 * std::sqrt(2.0 / kCount));
+  EXPECT_NE(DeriveSeed(1, "a"), DeriveSeed(1, "b"));
+}
+
+TEST(Files, PublishesWholeFilesAndNamesMissingOnes) {
+  const std::filesystem::path folder = testing::TempDir() + "/oscar_core_files";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  WriteTextFile(folder / "a.txt", "hello");
+  EXPECT_EQ(ReadTextFile(folder / "a.txt"), "hello");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  const MappedFile map(folder / "a.txt");
+  EXPECT_EQ(map.bytes().size(), 5U);
+  EXPECT_EQ(Sha256File(folder / "a.txt"), Sha256Hex("hello"));
+  EXPECT_THROW(MappedFile(folder / "none"), Error);
+  EXPECT_THROW(MappedFile{folder}, Error);
+  EXPECT_THROW(ReadTextFile(folder), Error);
+  std::filesystem::create_directories(folder / "old");
+  std::filesystem::create_directories(folder / "new");
+  WriteTextFile(folder / "new" / "b.txt", "b");
+  EXPECT_THROW(Publish(folder / "new", folder / "old", false), Error);
+  Publish(folder / "new", folder / "old", true);
+  EXPECT_TRUE(std::filesystem::exists(folder / "old" / "b.txt"));
+}
+
+}  // namespace
+}  // namespace oscar
