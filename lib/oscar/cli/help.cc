@@ -84,14 +84,7 @@ std::string Help(const OptionTable& table, bool with_detail) {
     section = row.section;
     out += Entry(row, with_detail);
   }
-  out += Entry({.name = "help",
-                .short_name = "h",
-                .value_name = "",
-                .text = {"-h: this list; --help: everything", ""},
-                .section = "",
-                .choices = {},
-                .target = {}},
-               false);
+  out += fmt::format("  {:<{}}-h: this list; --help: everything\n", "-h, --help", kTextColumn - 2);
   if (with_detail) {
     for (const auto& [command, what] : table.examples()) {
       out += fmt::format("\nExample, {}:\n  {}\n", what, command);
