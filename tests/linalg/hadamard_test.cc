@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "linalg/random_matrix.h"
-#include "oscar/core/error.h"
+#include "oscar/core/hadamard.h"
 #include "oscar/linalg/orthogonality.h"
 #include "oscar/linalg/permutation.h"
 
@@ -17,105 +18,74 @@ namespace {
 constexpr double kEps = std::numeric_limits<double>::epsilon();
 const int64_t kDims[] = {1, 2, 4, 16, 64, 80, 96, 100, 112, 128, 192, 256, 320, 512, 576, 7, 6};
 
-// The definition by recursion, H_2n = [[H, H], [H, -H]] / sqrt 2.
-Matrix Recursive(int64_t n) {
-  Matrix h = Matrix::Ones(1, 1);
-  while (h.rows() < n) {
-    const Eigen::Index half = h.rows();
-    Matrix next(2 * half, 2 * half);
-    next << h, h, h, -h;
-    h = next / std::sqrt(2.0);
+// H by its definition, for any dim.
+Matrix Definition(int64_t dim) {
+  int64_t block = 1;
+  while (dim % (2 * block) == 0) block *= 2;
+  Matrix h = Matrix::Zero(dim, dim);
+  for (int64_t i = 0; i < dim; ++i) {
+    for (int64_t j = 0; j < dim; ++j) {
+      if (i / block != j / block) continue;
+      const auto common = static_cast<uint64_t>((i % block) & (j % block));
+      h(i, j) = (std::popcount(common) % 2 == 0 ? 1 : -1) / std::sqrt(static_cast<double>(block));
+    }
   }
   return h;
 }
 
-TEST(Hadamard, IsSylvestersForPowersOfTwo) {
-  for (const int64_t n : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
-    const Matrix expected = Recursive(n);
-    // log2 n divisions by sqrt 2, each rounded: relative error below log2(n) eps.
-    EXPECT_LE((HadamardMatrix(n) - expected).cwiseAbs().maxCoeff(), 10 * kEps) << n;
-    EXPECT_EQ((HadamardMatrix(n).array() > 0).count(), (expected.array() > 0).count());
-    EXPECT_EQ(HadamardKind(n), "sylvester");
-  }
-}
-
 TEST(Hadamard, IsOrthogonalAndItsOwnInverseForEveryHeadDim) {
   for (const int64_t n : kDims) {
-    const Matrix h = HadamardMatrix(n);
-    EXPECT_LT(OrthogonalityError(h), 1e-12) << n;
+    const Matrix h = TimesHadamard(Matrix::Identity(n, n));
+    EXPECT_EQ(h, Definition(n)) << n;
     EXPECT_EQ(h, Matrix(h.transpose())) << n;
-    EXPECT_EQ(h, HadamardMatrix(n)) << n;
+    EXPECT_LT(OrthogonalityError(h), 1e-12) << n;
   }
 }
 
-TEST(Hadamard, BlocksAreTheLargestPowerOfTwoThatDivides) {
-  const std::pair<int64_t, int64_t> cases[] = {{80, 16},  {96, 32},  {100, 4},  {112, 16},
-                                               {192, 64}, {320, 64}, {576, 64}, {7, 1}};
-  for (const auto& [n, block] : cases) {
-    EXPECT_EQ(LargestPowerOfTwoDivisor(n), block);
-    EXPECT_EQ(HadamardKind(n), "block_" + std::to_string(block));
-    const Matrix h = HadamardMatrix(n);
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        if (i / block == j / block) {
-          EXPECT_EQ(std::abs(h(i, j)), 1 / std::sqrt(static_cast<double>(block)));
-        } else {
-          EXPECT_EQ(h(i, j), 0);
-        }
-      }
-    }
-  }
-}
-
-TEST(Hadamard, ButterfliesEqualTheMatrixProduct) {
+TEST(Hadamard, ProductsFromBothSidesEqualTheMatrixProduct) {
   for (const int64_t n : kDims) {
     const Matrix a = test::RandomNormal(5, n, static_cast<uint64_t>(n));
-    Matrix fast = a;
-    MultiplyByHadamard(fast);
-    const Matrix slow = a * HadamardMatrix(n);
     // Sums of n terms below 5 in magnitude with weights 1 / sqrt(b).
-    EXPECT_LE((fast - slow).cwiseAbs().maxCoeff(), 5 * static_cast<double>(n) * kEps) << n;
-    // Small integers: the butterflies add without rounding.
-    Matrix integers = Matrix::Zero(1, n);
-    integers(0, n - 1) = 8;
-    Matrix product = integers;
-    MultiplyByHadamard(product);
-    EXPECT_EQ(product, Matrix(integers * HadamardMatrix(n))) << n;
+    const double bound = 5 * static_cast<double>(n) * kEps;
+    EXPECT_LE((TimesHadamard(a) - a * Definition(n)).cwiseAbs().maxCoeff(), bound) << n;
+    const Matrix b = a.transpose();
+    EXPECT_LE((HadamardTimes(b) - Definition(n) * b).cwiseAbs().maxCoeff(), bound) << n;
   }
+}
+
+// Largest over mean of diag(H^T L H) when the eigenvalues enter in the given order.
+double Spread(const std::vector<double>& spectrum, const std::vector<int64_t>& order) {
+  const auto n = static_cast<int64_t>(spectrum.size());
+  const Matrix h = Definition(n);
+  double largest = 0, sum = 0;
+  for (int64_t j = 0; j < n; ++j) {
+    double energy = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      energy += spectrum[static_cast<size_t>(order[static_cast<size_t>(i)])] * h(i, j) * h(i, j);
+    }
+    largest = std::max(largest, energy);
+    sum += energy;
+  }
+  return largest / (sum / static_cast<double>(n));
 }
 
 // diag(H^T L H) = tr(L) / d for a power of two (Lemma 1 of the paper): energy is spread evenly.
 TEST(Hadamard, SpreadsADiagonalEvenly) {
   for (const int64_t n : kDims) {
-    const int64_t block = LargestPowerOfTwoDivisor(n);
+    const int64_t block = HadamardBlock(n);
     const std::vector<double> spectrum = test::GeometricSpectrum(n, 1e3);
-    const Matrix h = HadamardMatrix(n);
-    const auto spread = [&](const std::vector<int64_t>& order) {
-      double largest = 0, sum = 0;
-      for (int64_t j = 0; j < n; ++j) {
-        double energy = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          energy +=
-              spectrum[static_cast<size_t>(order[static_cast<size_t>(i)])] * h(i, j) * h(i, j);
-        }
-        largest = std::max(largest, energy);
-        sum += energy;
-      }
-      return largest / (sum / static_cast<double>(n));
-    };
     std::vector<int64_t> plain(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) plain[static_cast<size_t>(i)] = i;
-    const double dealt = spread(DealOverBlocks(n));
+    const double dealt = Spread(spectrum, DealOverBlocks(n));
     if (block == n) {
       EXPECT_NEAR(dealt, 1, static_cast<double>(n) * kEps);
       EXPECT_EQ(DealOverBlocks(n), plain);
     } else if (block > 1) {
-      // Dealt, neighbouring blocks differ by one eigenvalue step, 1e3^(1 / (n - 1)), a card; the
-      // largest over the mean is below that step to the power of the number of blocks. Contiguous
-      // blocks keep the top of the spectrum together.
+      // Card r of two blocks differs by less than n / b steps of the spectrum, so their sums do.
       const double step = std::pow(1e3, 1 / static_cast<double>(n - 1));
       EXPECT_LT(dealt, std::pow(step, static_cast<double>(n / block))) << n;
-      EXPECT_LT(dealt, spread(plain)) << n;
+      // Contiguous blocks keep the top of the spectrum together.
+      EXPECT_LT(dealt, Spread(spectrum, plain)) << n;
     }
   }
 }
@@ -129,15 +99,15 @@ TEST(Hadamard, DealingIsAPermutation) {
   EXPECT_EQ(DealOverBlocks(6), (std::vector<int64_t>{0, 3, 1, 4, 2, 5}));
 }
 
-// Method.md's identity: H P = D Pi_br H with D = diag((-1)^popcount(i)) for ascending eigenvalues.
+// H P = D Pi_br H with D = diag((-1)^popcount(i)) for ascending eigenvalues: permuting after H is
+// flipping signs of eigenvectors and feeding them to H in bit-reversed order.
 TEST(Hadamard, PermutingAfterItEqualsSignsAndReversalBeforeIt) {
   for (const int64_t n : {4, 16, 64, 128}) {
-    const Matrix h = HadamardMatrix(n);
+    const Matrix h = Definition(n);
     const std::vector<int64_t> reversal = BitReversal(n);
     const Matrix left = PermuteColumns(h, OfficialPermutation(test::GeometricSpectrum(n, 10)));
     for (int64_t i = 0; i < n; ++i) {
-      const double sign =
-          __builtin_popcountll(static_cast<unsigned long long>(i)) % 2 == 0 ? 1 : -1;
+      const double sign = std::popcount(static_cast<uint64_t>(i)) % 2 == 0 ? 1 : -1;
       for (int64_t j = 0; j < n; ++j) {
         ASSERT_EQ(left(i, j), sign * h(reversal[static_cast<size_t>(i)], j)) << n;
       }

@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "oscar/core/error.h"
-#include "oscar/linalg/hadamard.h"
+#include "oscar/core/hadamard.h"
 
 namespace oscar {
 
 std::vector<int64_t> BitReversal(int64_t dim) {
-  const int64_t block = LargestPowerOfTwoDivisor(dim);
+  const int64_t block = HadamardBlock(dim);
   const int64_t lead = dim / block;
   std::vector<int64_t> result(static_cast<size_t>(dim));
   for (int64_t i = 0; i < dim; ++i) {
