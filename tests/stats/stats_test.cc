@@ -8,6 +8,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/stats/moments.h"
+#include "oscar/stats/sst.h"
 
 namespace oscar {
 namespace {
@@ -296,6 +297,62 @@ TEST(Targets, RefuseWhatIsMissingEmptyOrNotFinite) {
   EXPECT_EQ(code(moments, Target::kSst), ErrorCode::kData);
   moments.count = 0;
   EXPECT_EQ(code(moments, Target::kQqt), ErrorCode::kData);
+}
+
+// sst written out from its definition over single tokens, in pieces and in one block. Rows are
+// small integers and the token count a power of two, so the score weights and all sums are exact.
+TEST(Sst, EqualsItsDefinitionHoweverTheTokensAreCut) {
+  const int64_t tokens = 32;
+  const Rows q = IntegerRows(tokens, 6, 4, 21);
+  const Rows k = IntegerRows(tokens, 2, 4, 22);
+  const Rows v = IntegerRows(tokens, 2, 3, 23);
+  LayerMoments moments;
+  moments.shape = kShape;
+  moments.shape.q_heads = 4;  // a group of two: the divisor stays a power of two
+  Rows few{tokens, 4, 4, {}};
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < 4; ++h) {
+      for (int64_t d = 0; d < 4; ++d) few.data.push_back(q(t, h, d));
+    }
+  }
+  moments.count = static_cast<uint64_t>(tokens);
+  moments.sums[Moment::kQq] = SecondMoment(few);
+
+  std::vector<double> weights;
+  std::vector<double> weight_sums(2, 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < 2; ++h) {
+      double w = 0;  // mean over query tokens and heads of the group of (q . k)^2
+      for (int64_t s = 0; s < tokens; ++s) {
+        for (int64_t g = 0; g < 2; ++g) {
+          double dot = 0;
+          for (int64_t d = 0; d < 4; ++d) dot += few(s, h * 2 + g, d) * k(t, h, d);
+          w += dot * dot;
+        }
+      }
+      weights.push_back(w / static_cast<double>(tokens * 2));
+      weight_sums[static_cast<size_t>(h)] += weights.back();
+    }
+  }
+  const MomentTensor expected = SecondMoment(v, weights);
+
+  const std::vector<float> kf(k.data.begin(), k.data.end());
+  const std::vector<float> vf(v.data.begin(), v.data.end());
+  const HeadRows<const float> keys{kf.data(), tokens, 2, 4};
+  const HeadRows<const float> values{vf.data(), tokens, 2, 3};
+  for (const std::vector<int64_t>& cuts :
+       {std::vector<int64_t>{0, 32}, {0, 1, 1, 8, 31, 32}, {0, 0, 7, 14, 21, 28, 32}}) {
+    MomentTensor sst{{2, 3, 3}, std::vector<double>(18, 0)};
+    MomentTensor sums{{2}, std::vector<double>(2, 0)};
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      AddSst(ScoreMatrices(moments), keys.Slice(cuts[i], cuts[i + 1]),
+             values.Slice(cuts[i], cuts[i + 1]), sst, sums);
+    }
+    EXPECT_EQ(sst.data, expected.data);
+    EXPECT_EQ(sums.data, weight_sums);
+  }
+  moments.count = 0;
+  EXPECT_THROW(ScoreMatrices(moments), Error);
 }
 
 TEST(Targets, NamesRoundTripAndSidesAreRight) {
