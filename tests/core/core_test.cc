@@ -58,8 +58,11 @@ TEST(Hash, MatchesPublishedSha256Examples) {
   EXPECT_EQ(Sha256Hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   Sha256 hash;
-  for (int i = 0; i < 10000; ++i) hash.Update("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                                              "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 100);
+  for (int i = 0; i < 10000; ++i)
+    hash.Update(
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        100);
   EXPECT_EQ(hash.Hex(), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
@@ -97,9 +100,11 @@ TEST(Parallel, CallsEveryIndexOnceAndPassesExceptionsOn) {
   std::vector<int> seen(1000);
   ParallelFor(1000, 4, [&](int64_t i) { ++seen[static_cast<size_t>(i)]; });
   EXPECT_THAT(seen, testing::Each(1));
-  EXPECT_THROW(
-      ParallelFor(10, 2, [](int64_t i) { if (i == 7) throw Error(ErrorCode::kData, "seven"); }),
-      Error);
+  EXPECT_THROW(ParallelFor(10, 2,
+                           [](int64_t i) {
+                             if (i == 7) throw Error(ErrorCode::kData, "seven");
+                           }),
+               Error);
   ParallelFor(0, 4, [](int64_t) { FAIL(); });
 }
 

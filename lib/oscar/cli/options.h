@@ -93,4 +93,22 @@ struct CommonOptions {
   bool version = false;
 };
 
+// Adds the rows of the common options under the section "Common".
+void AddCommonOptions(OptionTable& table, CommonOptions& common);
+
+// One option's effective value and where it comes from.
+struct EffectiveOption {
+  std::string name;
+  std::string value;   // as it can stand in a configuration file
+  std::string origin;  // "default", "config" or "command line"
+};
+
+// Parses arguments (without the program's name) and the file named by --config into the targets.
+// Throws Error(kUsage) for an unknown option or key, a value out of range (expected and found),
+// a repeated single-valued option; missing required options are reported by CheckRequired.
+std::vector<EffectiveOption> ParseOptions(OptionTable& table, CommonOptions& common,
+                                          const std::vector<std::string>& arguments);
+// Throws Error(kUsage) naming the missing required options.
+void CheckRequired(const OptionTable& table, const std::vector<EffectiveOption>& effective);
+
 }  // namespace oscar::cli

@@ -12,9 +12,9 @@ namespace oscar::cli {
 
 // What a use case gives back to be printed.
 struct Outcome {
-  std::string text;     // stdout without --json
-  Value json;           // stdout with --json
-  bool passed = true;   // false: exit code 1 (the verdict is no)
+  std::string text;    // stdout without --json
+  Value json;          // stdout with --json
+  bool passed = true;  // false: exit code 1 (the verdict is no)
 };
 
 // Names the libraries linked into this program for --version, for example {"LibTorch", "2.11.0"}.

@@ -49,7 +49,8 @@ Float16 ToFloat16(float x) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000U);
   const uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > 0x7f800000U) return {static_cast<uint16_t>(sign | 0x7e00U)};
-  if (magnitude >= 0x477ff000U) return {static_cast<uint16_t>(sign | 0x7c00U)};  // rounds above 65504
+  if (magnitude >= 0x477ff000U)
+    return {static_cast<uint16_t>(sign | 0x7c00U)};  // rounds above 65504
   if (magnitude < 0x38800000U) {
     // Below 2^-14: adding 2^-1 to |x| leaves |x| / 2^-24 rounded to even in the low mantissa bits.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;

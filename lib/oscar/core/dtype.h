@@ -26,7 +26,9 @@ struct Float16 {
   uint16_t bits;
 };
 
-inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+inline float ToFloat(BFloat16 x) {
+  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
+}
 
 // Rounds to nearest, ties to even; NaN stays NaN (quiet), overflow becomes infinity.
 inline BFloat16 ToBFloat16(float x) {

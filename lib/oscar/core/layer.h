@@ -45,9 +45,7 @@ struct Windows {
   int64_t sink = 64;
   int64_t recent = 256;
 
-  bool Quantised(int64_t query, int64_t key) const {
-    return key >= sink && key <= query - recent;
-  }
+  bool Quantised(int64_t query, int64_t key) const { return key >= sink && key <= query - recent; }
   // Shortest sequence in which some position is quantised.
   int64_t ShortestUseful() const { return sink + recent + 1; }
   friend bool operator==(const Windows&, const Windows&) = default;

@@ -1,4 +1,5 @@
-// How long work tells about itself and is asked to stop: interfaces only, the terminal is elsewhere.
+// How long work tells about itself and is asked to stop: interfaces only, the terminal is
+// elsewhere.
 #pragma once
 
 #include <atomic>

@@ -16,17 +16,17 @@ class Value {
   using Object = std::map<std::string, Value>;
 
   Value() = default;
-  Value(std::nullptr_t) {}                                    // NOLINT(google-explicit-constructor)
-  Value(bool x) : data_(x) {}                                 // NOLINT(google-explicit-constructor)
-  Value(int x) : data_(static_cast<int64_t>(x)) {}            // NOLINT(google-explicit-constructor)
-  Value(int64_t x) : data_(x) {}                              // NOLINT(google-explicit-constructor)
-  Value(uint64_t x) : data_(static_cast<int64_t>(x)) {}       // NOLINT(google-explicit-constructor)
-  Value(double x) : data_(x) {}                               // NOLINT(google-explicit-constructor)
-  Value(const char* x) : data_(std::string(x)) {}             // NOLINT(google-explicit-constructor)
-  Value(std::string_view x) : data_(std::string(x)) {}        // NOLINT(google-explicit-constructor)
-  Value(std::string x) : data_(std::move(x)) {}               // NOLINT(google-explicit-constructor)
-  Value(Array x) : data_(std::move(x)) {}                     // NOLINT(google-explicit-constructor)
-  Value(Object x) : data_(std::move(x)) {}                    // NOLINT(google-explicit-constructor)
+  Value(std::nullptr_t) {}                               // NOLINT(google-explicit-constructor)
+  Value(bool x) : data_(x) {}                            // NOLINT(google-explicit-constructor)
+  Value(int x) : data_(static_cast<int64_t>(x)) {}       // NOLINT(google-explicit-constructor)
+  Value(int64_t x) : data_(x) {}                         // NOLINT(google-explicit-constructor)
+  Value(uint64_t x) : data_(static_cast<int64_t>(x)) {}  // NOLINT(google-explicit-constructor)
+  Value(double x) : data_(x) {}                          // NOLINT(google-explicit-constructor)
+  Value(const char* x) : data_(std::string(x)) {}        // NOLINT(google-explicit-constructor)
+  Value(std::string_view x) : data_(std::string(x)) {}   // NOLINT(google-explicit-constructor)
+  Value(std::string x) : data_(std::move(x)) {}          // NOLINT(google-explicit-constructor)
+  Value(Array x) : data_(std::move(x)) {}                // NOLINT(google-explicit-constructor)
+  Value(Object x) : data_(std::move(x)) {}               // NOLINT(google-explicit-constructor)
 
   bool is_null() const { return std::holds_alternative<std::monostate>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }

@@ -17,8 +17,7 @@ struct MatrixView {
   T& operator()(int64_t i, int64_t j) const { return data[i * cols + j]; }
   int64_t size() const { return rows * cols; }
   operator MatrixView<const T>() const  // NOLINT(google-explicit-constructor)
-    requires(!std::is_const_v<T>)
-  {
+      requires(!std::is_const_v<T>) {
     return {data, rows, cols};
   }
 };
@@ -37,8 +36,7 @@ struct HeadRows {
     return {data + begin * heads * dim, end - begin, heads, dim};
   }
   operator HeadRows<const T>() const  // NOLINT(google-explicit-constructor)
-    requires(!std::is_const_v<T>)
-  {
+      requires(!std::is_const_v<T>) {
     return {data, tokens, heads, dim};
   }
 };

@@ -25,9 +25,9 @@ enum class Codebook { kMinMax, kLloydMax };
 
 // A quantiser of one row x [D] of float32 (method.md 4 and 5).
 struct QuantiserSpec {
-  int bits = 2;            // 16: stored as bfloat16, not quantised
+  int bits = 2;            // 16: stored in the model's own 16-bit type, not quantised
   int64_t group_size = 0;  // G consecutive channels share (scale, zero); 0: one group of D
-  double clip = 0;         // c: threshold sorted(|x|)[min(floor(c D), D - 1)]; <= 0: off
+  double clip = 0;         // c in [0, 1]: threshold sorted(|x|)[min(floor(c D), D - 1)]; 0: off
   ClipMode clip_mode = ClipMode::kSort;
   ScaleType scale_type = ScaleType::kF32;
   Codebook codebook = Codebook::kMinMax;
@@ -56,6 +56,10 @@ struct Transform {
 struct SideScheme {
   Transform transform;
   QuantiserSpec quantiser;
+  // As engines hold it: the rotation is rounded to bfloat16 (both ways) and so are rotated rows,
+  // before they are quantised and in the windows, whose rows are stored rotated too. Without it the
+  // rotation is exact to float32 and window rows are the model's own. No effect without a rotation.
+  bool as_served = false;
 };
 
 struct LayerScheme {
@@ -63,7 +67,7 @@ struct LayerScheme {
   SideScheme value;
 };
 
-// A KV-cache method applied to a model. Layers not listed use `fallback` when `has_fallback`.
+// A KV-cache method applied to a model.
 struct KvScheme {
   std::string name;   // row name in tables and JSON, for example "hadamard" or "oscar:<tag>"
   std::string label;  // what a person reads
@@ -83,13 +87,25 @@ struct KvScheme {
 
 // What the cache gives back for rows x [tokens, H_kv, D] in the original coordinates:
 // x_hat = dequantise(quantise(x R)) R^-1. Windows are not applied here. `threads` for the loop.
-// Throws Error(kMismatch) when the transform's size or head count does not fit.
+// x_hat may be x itself. Throws Error(kMismatch) when the transform's size or head count does not
+// fit, Error(kNumeric) naming token and head when a row is not finite.
 void Reconstruct(const SideScheme& side, HeadRows<const float> x, HeadRows<float> x_hat,
                  int threads);
 
+// What the exact windows give back: x itself, or bfloat16(x R) R^-1 when `side` is as served and
+// has a rotation. Errors as for Reconstruct.
+void ReconstructWindows(const SideScheme& side, HeadRows<const float> x, HeadRows<float> x_hat,
+                        int threads);
+// True when ReconstructWindows changes anything.
+bool WindowsAreInexact(const SideScheme& side);
+
 // Gaussian noise instead of quantisation: x_hat = x + n with, for every (token, head), the same
 // Frobenius norm as the reconstruction error of `side` on that row. Seeded by (seed, token, head).
-void ReconstructMatchedNoise(const SideScheme& side, HeadRows<const float> x,
-                             HeadRows<float> x_hat, uint64_t seed, int threads);
+void ReconstructMatchedNoise(const SideScheme& side, HeadRows<const float> x, HeadRows<float> x_hat,
+                             uint64_t seed, int threads);
+
+// The same when the scheme's reconstruction is known already. x_hat may be `reconstructed` itself.
+void MatchedNoise(HeadRows<const float> x, HeadRows<const float> reconstructed,
+                  HeadRows<float> x_hat, uint64_t seed, int threads);
 
 }  // namespace oscar

@@ -11,8 +11,8 @@ namespace oscar {
 
 // What to capture. Moments always cover every token.
 struct CaptureSpec {
-  std::vector<Moment> moments;   // from ParseMomentList
-  int64_t row_sequences = 0;     // rows of the first so many sequences are kept
+  std::vector<Moment> moments;  // from ParseMomentList
+  int64_t row_sequences = 0;    // rows of the first so many sequences are kept
 };
 
 // One captured layer.

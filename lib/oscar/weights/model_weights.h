@@ -28,9 +28,9 @@ struct ModelConfig {
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0;  // head_dim is read, never divided
   double rms_eps = 0;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;        // RMSNorm over head_dim on q and k before RoPE
+  bool qk_norm = false;  // RMSNorm over head_dim on q and k before RoPE
   bool tied_embeddings = false;
-  int64_t sliding_window = 0;  // 0: none
+  int64_t sliding_window = 0;           // 0: none
   std::vector<bool> layer_uses_window;  // [layers]
   int64_t max_positions = 0;
   RopeSpec rope;
@@ -42,11 +42,11 @@ struct ModelConfig {
 
 // Decoder weights of one layer, float32, [out, in] row-major as in nn.Linear; biases empty if none.
 struct LayerWeights {
-  std::vector<float> attn_norm, ffn_norm;              // [hidden]
-  std::vector<float> q, k, v, o;                       // q [H_q D, hidden], o [hidden, H_q D]
+  std::vector<float> attn_norm, ffn_norm;  // [hidden]
+  std::vector<float> q, k, v, o;           // q [H_q D, hidden], o [hidden, H_q D]
   std::vector<float> q_bias, k_bias, v_bias, o_bias;
-  std::vector<float> q_norm, k_norm;                   // [head_dim]
-  std::vector<float> gate, up, down;                   // [I, hidden], [I, hidden], [hidden, I]
+  std::vector<float> q_norm, k_norm;  // [head_dim]
+  std::vector<float> gate, up, down;  // [I, hidden], [I, hidden], [hidden, I]
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
@@ -64,7 +64,7 @@ class ModelWeights {
   // Rows of the token embedding for `ids`, [ids, hidden]. Throws Error(kData) for an id outside
   // the vocabulary.
   virtual std::vector<float> EmbeddingRows(const std::vector<int32_t>& ids) const = 0;
-  virtual std::vector<float> FinalNorm() const = 0;              // [hidden]
+  virtual std::vector<float> FinalNorm() const = 0;  // [hidden]
   // Rows [begin, end) of the LM head (or of the tied embedding), [end - begin, hidden].
   virtual std::vector<float> HeadRowsRange(int64_t begin, int64_t end, int threads) const = 0;
   // Bytes of the dequantised weights of one layer, for --dry-run.

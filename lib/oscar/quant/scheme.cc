@@ -1,0 +1,69 @@
+#include "oscar/quant/scheme.h"
+
+#include <cmath>
+#include <string>
+
+#include "oscar/core/error.h"
+#include "oscar/quant/windows.h"
+
+namespace oscar {
+namespace {
+
+int64_t BitsOf(ScaleType type) { return type == ScaleType::kF32 ? 32 : 16; }
+
+constexpr double kExactBits = 16;
+
+}  // namespace
+
+void QuantiserSpec::Validate(int64_t dim) const {
+  const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kUsage, what); };
+  if (bits != 2 && bits != 16) {
+    refuse("quantiser bits: expected 2 or 16, found " + std::to_string(bits));
+  }
+  if (bits == 16) return;
+  if (dim < 4 || dim % 4 != 0) {
+    refuse("head dim " + std::to_string(dim) + " cannot be packed: expected a multiple of 4");
+  }
+  if (group_size < 0 || (group_size > 0 && dim % group_size != 0)) {
+    refuse("group size " + std::to_string(group_size) + " does not divide the head dim " +
+           std::to_string(dim));
+  }
+  if (!(clip >= 0 && clip <= 1)) {
+    refuse("clip ratio: expected a number from 0 (off) to 1, found " + std::to_string(clip));
+  }
+  if (codebook == Codebook::kLloydMax && group_size != 0 && group_size != dim) {
+    refuse("the Lloyd-Max mode needs one group per row, found group size " +
+           std::to_string(group_size) + " for head dim " + std::to_string(dim));
+  }
+}
+
+double QuantiserSpec::BitsPerElement(int64_t dim) const {
+  if (bits == 16) return kExactBits;
+  const int64_t group = group_size == 0 ? dim : group_size;
+  return bits + 2.0 * static_cast<double>(BitsOf(scale_type)) / static_cast<double>(group);
+}
+
+const LayerScheme& KvScheme::ForLayer(int layer) const {
+  const auto found = layers.find(layer);
+  if (found == layers.end()) {
+    throw Error(ErrorCode::kMismatch,
+                "scheme " + name + " has nothing for layer " + std::to_string(layer));
+  }
+  return found->second;
+}
+
+double KvScheme::BitsPerElement(const LayerShape& shape, int layer, int64_t tokens) const {
+  const LayerScheme& scheme = ForLayer(layer);
+  const auto k_dim = static_cast<double>(shape.k_dim);
+  const auto v_dim = static_cast<double>(shape.v_dim);
+  const double quantised = (scheme.key.quantiser.BitsPerElement(shape.k_dim) * k_dim +
+                            scheme.value.quantiser.BitsPerElement(shape.v_dim) * v_dim) /
+                           (k_dim + v_dim);
+  if (!use_windows || tokens == 0) return quantised;
+  const RegionSizes regions = CountRegions(tokens, windows);
+  const auto middle = static_cast<double>(regions.middle);
+  const auto exact = static_cast<double>(regions.sink + regions.recent);
+  return (quantised * middle + kExactBits * exact) / static_cast<double>(tokens);
+}
+
+}  // namespace oscar

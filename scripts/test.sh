@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs all tests. Arguments go to ctest, for example: -L golden
+#
+# usage: scripts/test.sh [ctest arguments]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh --model
+cmake --preset ci >/dev/null
+cmake --build --preset ci
+ctest --preset ci "$@"

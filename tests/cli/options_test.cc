@@ -1,0 +1,170 @@
+#include "oscar/cli/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "oscar/core/error.h"
+#include "oscar/core/files.h"
+#include "support/golden.h"
+
+namespace oscar::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Options {
+  int64_t window = 2048;
+  double clip = 0.96;
+  bool resume = false;
+  bool windows = true;
+  std::string name;
+  std::string mode = "sort";
+  std::vector<std::string> traces;
+};
+
+struct Fixture {
+  Options options;
+  CommonOptions common;
+  OptionTable table{"oscar-test", "a program for tests"};
+  std::vector<EffectiveOption> effective;
+
+  Fixture() {
+    table.Section("Input");
+    table.List("traces", "FILE", &options.traces, {"traces", ""});
+    table.Required();
+    table.Int("window", "N", &options.window, 1, 1 << 20, {"window", "In tokens."});
+    table.Real("clip", "C", &options.clip, 0, 1, {"clip", ""});
+    table.Flag("resume", &options.resume, {"resume", ""});
+    table.Flag("windows", &options.windows, {"windows", ""});
+    table.Text("name", "NAME", &options.name, {"name", ""});
+    table.Choice("mode", &options.mode, {"sort", "bisect"}, {"mode", ""});
+    AddCommonOptions(table, common);
+  }
+
+  void Parse(const std::vector<std::string>& arguments) {
+    effective = ParseOptions(table, common, arguments);
+  }
+
+  std::string Failure(const std::vector<std::string>& arguments) {
+    try {
+      Parse(arguments);
+      CheckRequired(table, effective);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kUsage);
+      return e.what();
+    }
+    return "no error";
+  }
+
+  std::string Origin(const std::string& name) const {
+    for (const EffectiveOption& option : effective) {
+      if (option.name == name) return option.origin;
+    }
+    return "absent";
+  }
+};
+
+TEST(Options, StoresEveryKind) {
+  Fixture f;
+  f.Parse({"--traces", "a", "b", "--window=7", "--clip", "0.5", "--resume", "--no-windows",
+           "--name", "x", "--mode", "bisect", "--traces", "c", "-q"});
+  EXPECT_THAT(f.options.traces, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(f.options.window, 7);
+  EXPECT_EQ(f.options.clip, 0.5);
+  EXPECT_TRUE(f.options.resume);
+  EXPECT_FALSE(f.options.windows);
+  EXPECT_EQ(f.options.name, "x");
+  EXPECT_EQ(f.options.mode, "bisect");
+  EXPECT_TRUE(f.common.quiet);
+}
+
+TEST(Options, DefaultsStay) {
+  Fixture f;
+  f.Parse({"--traces", "a"});
+  CheckRequired(f.table, f.effective);
+  EXPECT_EQ(f.options.window, 2048);
+  EXPECT_TRUE(f.options.windows);
+  EXPECT_EQ(f.Origin("window"), "default");
+  EXPECT_EQ(f.Origin("traces"), "command line");
+}
+
+TEST(Options, RefusesWithOneClearLine) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--traces", "a", "--windo", "7"}, "--windo"},
+      {{"--traces", "a", "--window", "0"},
+       "--window: expected a whole number from 1 to 1048576, found '0'"},
+      {{"--traces", "a", "--window", "010"}, "found '010'"},
+      {{"--traces", "a", "--window", "0x10"}, "found '0x10'"},
+      {{"--traces", "a", "--window", "7k"}, "found '7k'"},
+      {{"--traces", "a", "--window", "99999999999999999999"}, "found '99999999999999999999'"},
+      {{"--traces", "a", "--window", "7", "--window", "8"},
+       "--window: expected one value, found 2"},
+      {{"--traces", "a", "--clip", "nan"}, "--clip: expected a number from 0 to 1, found 'nan'"},
+      {{"--traces", "a", "--clip", "inf"}, "found 'inf'"},
+      {{"--traces", "a", "--clip", "1.5"}, "found '1.5'"},
+      {{"--traces", "a", "--clip", ""}, "found ''"},
+      {{"--traces", "a", "--mode", "fast"}, "--mode: expected one of sort, bisect, found 'fast'"},
+      {{"--traces", "a", "--resume", "--no-resume"}, "--resume: expected one value, found 2"},
+      {{"--traces", "a", "--name"}, "--name"},
+      {{"--traces"}, "--traces"},
+      {{"stray", "--traces", "a"}, "stray"},
+      {{}, "missing --traces"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    Fixture f;
+    EXPECT_THAT(f.Failure(arguments), HasSubstr(message));
+  }
+}
+
+TEST(Options, ConfigFileStandsBetweenDefaultAndCommandLine) {
+  const auto folder = test::FreshFolder("options_config");
+  WriteTextFile(folder / "a.conf",
+                "window = 512\nclip = 0.25 # comment\ntraces = [\"x\", \"y\"]\nresume = true\n");
+  Fixture f;
+  f.Parse({"--config", (folder / "a.conf").string(), "--clip", "0.75"});
+  EXPECT_EQ(f.options.window, 512);
+  EXPECT_EQ(f.options.clip, 0.75);
+  EXPECT_THAT(f.options.traces, ElementsAre("x", "y"));
+  EXPECT_TRUE(f.options.resume);
+  EXPECT_EQ(f.Origin("window"), "config");
+  EXPECT_EQ(f.Origin("clip"), "command line");
+}
+
+TEST(Options, ConfigErrorsNameFileAndKey) {
+  const auto folder = test::FreshFolder("options_config_errors");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"windo = 5\n", "unknown key 'windo'"},
+      {"[section]\nwindow = 5\n", "unknown key 'section.window'"},
+      {"window = 010\n", "found '010'"},
+      {"window = nan\n", "found 'nan'"},
+  };
+  for (const auto& [text, message] : cases) {
+    WriteTextFile(folder / "b.conf", text);
+    Fixture f;
+    EXPECT_THAT(f.Failure({"--traces", "a", "--config", (folder / "b.conf").string()}),
+                HasSubstr(message))
+        << text;
+  }
+  Fixture f;
+  EXPECT_THAT(f.Failure({"--config", (folder / "none.conf").string()}), HasSubstr("none.conf"));
+}
+
+TEST(Options, HelpNamesEveryOption) {
+  Fixture f;
+  for (const std::string& help : {ShortHelp(f.table), LongHelp(f.table), MarkdownPage(f.table)}) {
+    for (const OptionRow& row : f.table.rows()) {
+      EXPECT_THAT(help, HasSubstr("--" + row.name));
+      EXPECT_THAT(help, HasSubstr(row.text.brief));
+    }
+    EXPECT_THAT(help, HasSubstr("130 interrupted"));
+  }
+  EXPECT_THAT(ShortHelp(f.table), HasSubstr("(default 2048)"));
+  EXPECT_THAT(ShortHelp(f.table), HasSubstr("(required)"));
+  EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));
+}
+
+}  // namespace
+}  // namespace oscar::cli
