@@ -131,7 +131,7 @@ std::string DumpText(const DumpResult& r) {
   }
   line("moments", moments);
   if (r.dry_run) {
-    line("memory", Bytes(r.estimate.memory_bytes) + " at most, estimated, beside the libraries");
+    line("memory", Bytes(r.estimate.memory_bytes) + " at most, estimated");
     line("disk", fmt::format("{}, and {} more while running", Bytes(r.estimate.trace_bytes),
                              Bytes(r.estimate.scratch_bytes)));
     line("time",

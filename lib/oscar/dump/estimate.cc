@@ -96,12 +96,12 @@ DumpEstimate EstimateModelDump(const ModelWeights& model, const CaptureSpec& spe
   estimate.trace_bytes = TraceBytes(shapes, spec, header);
   const int64_t state = 4 * Tokens(header) * config.hidden;
   estimate.scratch_bytes = estimate.trace_bytes + 2 * state;
-  estimate.memory_bytes = EstimateRunnerBytes(config, Tokens(header), Longest(header), 1);
+  int64_t moments = 0;
   for (const LayerShape& shape : shapes) {
-    estimate.memory_bytes = std::max(
-        estimate.memory_bytes, EstimateRunnerBytes(config, Tokens(header), Longest(header), 1) +
-                                   ObserverBytes(shape, spec, header));
+    moments = std::max(moments, MomentBytes(shape, spec.moments));
   }
+  // The runner counts all but the copy of the sums that is on its way to the file.
+  estimate.memory_bytes = EstimateRunnerBytes(config, Tokens(header), Longest(header), 1) + moments;
 
   std::vector<int32_t> ids = sequences.front();
   ids.resize(
