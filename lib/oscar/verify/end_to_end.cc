@@ -131,8 +131,8 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
   while (runner.next_layer() < layers) {
     runner.RunLayer(nullptr, nullptr);
     for (size_t s = 0; s < streams.size(); ++s) {
-      results[s].hidden_error.push_back(Summarize(
-          HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences)));
+      results[s].hidden_error.push_back(
+          Summarize(HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences)));
     }
     context.progress->Advance(1);
   }
