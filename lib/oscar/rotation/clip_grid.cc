@@ -12,8 +12,9 @@ namespace {
 constexpr int64_t kMostPoints = 1000;
 
 [[noreturn]] void Refuse(const std::string& text, const char* why) {
-  throw Error(ErrorCode::kUsage, fmt::format("clip grid '{}': {}", text, why),
-              "expected LO:HI:STEP with 0 < LO <= HI <= 1 and STEP > 0, for example 0.80:1.00:0.01");
+  throw Error(
+      ErrorCode::kUsage, fmt::format("clip grid '{}': {}", text, why),
+      "expected LO:HI:STEP with 0 < LO <= HI <= 1 and STEP > 0, for example 0.80:1.00:0.01");
 }
 
 double NumberFrom(const std::string& text, std::string_view part) {

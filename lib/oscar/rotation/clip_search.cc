@@ -140,22 +140,26 @@ ClipCurve SearchClip(std::span<const double> ratios, int64_t dim,
   return curve;
 }
 
-double DescendClip(std::span<const double> ratios, size_t start,
+double DescendClip(std::span<const double> ratios, int64_t dim, size_t start,
                    const std::function<double(double)>& loss) {
   OSCAR_CHECK(start < ratios.size());
   double best = loss(ratios[start]);
   const auto walk = [&](std::ptrdiff_t step) {
-    size_t moves = 0;
+    bool improved = false;
+    int64_t index = ClipIndex(ratios[start], dim);
     for (auto i = static_cast<std::ptrdiff_t>(start) + step;
          i >= 0 && i < static_cast<std::ptrdiff_t>(ratios.size()); i += step) {
-      const double value = loss(ratios[static_cast<size_t>(i)]);
+      const double ratio = ratios[static_cast<size_t>(i)];
+      if (ClipIndex(ratio, dim) == index) continue;
+      index = ClipIndex(ratio, dim);
+      const double value = loss(ratio);
       if (!(value < best)) break;
       best = value;
-      ++moves;
+      improved = true;
     }
-    return moves;
+    return improved;
   };
-  if (walk(-1) == 0) walk(1);
+  if (!walk(-1)) walk(1);
   return best;
 }
 

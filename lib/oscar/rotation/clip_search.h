@@ -81,9 +81,10 @@ class ClipProblem {
 ClipCurve SearchClip(std::span<const double> ratios, int64_t dim,
                      const std::function<double(double)>& loss, int threads);
 
-// The least loss found walking downhill on the grid from ratio index `start`: enough for a fit that
-// is only compared. Never above the loss at `start`.
-double DescendClip(std::span<const double> ratios, size_t start,
+// The least loss found walking downhill on the grid from ratio index `start`, one order statistic
+// of a row of `dim` channels at a time: enough for a fit that is only compared. Never above the
+// loss at `start`.
+double DescendClip(std::span<const double> ratios, int64_t dim, size_t start,
                    const std::function<double(double)>& loss);
 
 // One ratio for all layers, for engines that take no more: the least mean over layers of the loss.
