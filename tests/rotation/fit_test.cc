@@ -108,6 +108,26 @@ TEST(Fit, OneRotationPerHeadIsTheLayerFitOfThatHead) {
   }
 }
 
+TEST(Fit, BothGroupingsAreFittedWhicheverIsAskedFor) {
+  std::vector<Matrix> means;
+  for (uint64_t h = 0; h < 4; ++h) means.push_back(WithSpectrum(GeometricSpectrum(16, 1e4), h));
+  const LayerMoments moments = LayerWithMeans(means, 5000);
+  const BothFits layer = FitBoth(moments, 0, Target::kQqt, Grouping::kLayer, {});
+  const BothFits head = FitBoth(moments, 0, Target::kQqt, Grouping::kHead, {});
+  ASSERT_EQ(layer.other.size(), 4U);
+  ASSERT_EQ(head.other.size(), 1U);
+  EXPECT_EQ(head.other[0], layer.chosen.rotations.at(0).stored);
+  for (size_t h = 0; h < 4; ++h) EXPECT_EQ(layer.other[h], head.chosen.rotations.at(h).stored);
+  EXPECT_EQ(layer.predicted.shared, head.predicted.shared);
+  EXPECT_EQ(layer.predicted.per_head, head.predicted.per_head);
+  EXPECT_GT(layer.predicted.Ratio(), 10);
+  // One head: nothing to choose.
+  const BothFits single =
+      FitBoth(LayerWithMeans({means[0]}, 5000), 0, Target::kQqt, Grouping::kLayer, {});
+  EXPECT_TRUE(single.other.empty());
+  EXPECT_NEAR(single.predicted.Ratio(), 1, 1e-12);
+}
+
 TEST(Fit, SolverSignsDifferFromCanonicalOnesByColumnSignsOnly) {
   const LayerMoments moments = LayerWithMeans({WithSpectrum(GeometricSpectrum(32, 50), 8)}, 5000);
   FitOptions options;

@@ -16,8 +16,12 @@ using test::WithSpectrum;
 
 PredictedLoss Predict(const std::vector<Matrix>& means, Target target) {
   Matrix pooled = Matrix::Zero(means[0].rows(), means[0].cols());
-  for (const Matrix& mean : means) pooled += mean;
-  return PredictLoss(LayerWithMeans(means, 1000), target, EighSymmetric(pooled).vectors);
+  std::vector<Matrix> bases;
+  for (const Matrix& mean : means) {
+    pooled += mean;
+    bases.push_back(EighSymmetric(mean).vectors);
+  }
+  return PredictLoss(LayerWithMeans(means, 1000), target, EighSymmetric(pooled).vectors, bases);
 }
 
 TEST(Predict, FourHeadsOfUnrelatedBasesWantRotationsOfTheirOwn) {
@@ -78,10 +82,12 @@ TEST(Predict, NoBasisBeatsTheEigenbasisOfTheCost) {
 
 TEST(Predict, SurvivesMissingAndDegenerateSignals) {
   const Matrix c = WithSpectrum(GeometricSpectrum(16, 100), 1);
-  LayerMoments moments = LayerWithMeans({c, WithSpectrum(GeometricSpectrum(16, 100), 2)}, 1000);
+  const Matrix other = WithSpectrum(GeometricSpectrum(16, 100), 2);
+  LayerMoments moments = LayerWithMeans({c, other}, 1000);
   moments.sums.erase(Moment::kKk);
   const Matrix u = EighSymmetric(c).vectors;
-  const PredictedLoss without = PredictLoss(moments, Target::kQqt, u);
+  const std::vector<Matrix> bases = {u, EighSymmetric(other).vectors};
+  const PredictedLoss without = PredictLoss(moments, Target::kQqt, u, bases);
   EXPECT_FALSE(without.signal_known);
   EXPECT_GT(without.Ratio(), 1);
   Matrix flat = Matrix::Zero(16, 16);

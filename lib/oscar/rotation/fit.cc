@@ -115,6 +115,28 @@ SideFit FitSide(const LayerMoments& moments, int layer, Target target, Grouping 
   return side;
 }
 
+BothFits FitBoth(const LayerMoments& moments, int layer, Target target, Grouping grouping,
+                 const FitOptions& options) {
+  BothFits both;
+  both.chosen = FitSide(moments, layer, target, grouping, options);
+  const Grouping other = grouping == Grouping::kLayer ? Grouping::kHead : Grouping::kLayer;
+  std::vector<Matrix> chosen_bases, other_bases;
+  for (const RotationFit& fit : both.chosen.rotations) chosen_bases.push_back(fit.eigen.vectors);
+  const Place place = PlaceOf(layer, target);
+  for (const Matrix& matrix : FormTargets(moments, target, other)) {
+    SymmetricEigen eigen = At(place, [&] { return EighSymmetricUnchecked(matrix); });
+    if (options.signs == SignRule::kCanonical) MakeSignsCanonical(eigen.vectors);
+    if (moments.shape.kv_heads > 1) {
+      both.other.push_back(RoundToFloat(Compose(options.composition, eigen.vectors, eigen.values)));
+    }
+    other_bases.push_back(std::move(eigen.vectors));
+  }
+  const bool shared_chosen = grouping == Grouping::kLayer;
+  both.predicted = PredictLoss(moments, target, shared_chosen ? chosen_bases[0] : other_bases[0],
+                               shared_chosen ? other_bases : chosen_bases);
+  return both;
+}
+
 RotationFit FitHadamard(int64_t dim, int layer, const FitGates& gates) {
   RotationFit fit;
   fit.eigen.values.assign(static_cast<size_t>(dim), 1.0);

@@ -8,6 +8,7 @@
 #include "oscar/linalg/eigh.h"
 #include "oscar/linalg/orthogonality.h"
 #include "oscar/rotation/composition.h"
+#include "oscar/rotation/predict.h"
 #include "oscar/stats/moments.h"
 
 namespace oscar {
@@ -62,6 +63,18 @@ struct SideFit {
 //   Error(kNumeric)  a moment that is not finite, a solver failure, a measure above its gate.
 SideFit FitSide(const LayerMoments& moments, int layer, Target target, Grouping grouping,
                 const FitOptions& options);
+
+// The fit that was asked for beside the other grouping, which is only compared with.
+struct BothFits {
+  SideFit chosen;
+  // Rotations of the other grouping, float32 [D, D] each; empty when there is one KV head.
+  std::vector<std::vector<float>> other;
+  PredictedLoss predicted;
+};
+
+// FitSide, and the other grouping without gates. Errors as FitSide.
+BothFits FitBoth(const LayerMoments& moments, int layer, Target target, Grouping grouping,
+                 const FitOptions& options);
 
 // The data-free rotation of a side: H for every head, eigenvalues 1, gates on orthogonality.
 RotationFit FitHadamard(int64_t dim, int layer, const FitGates& gates);

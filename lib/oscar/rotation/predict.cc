@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "oscar/core/error.h"
-#include "oscar/linalg/eigh.h"
 
 namespace oscar {
 namespace {
@@ -50,14 +49,13 @@ PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> he
   return loss;
 }
 
-PredictedLoss PredictLoss(const LayerMoments& moments, Target target, const Matrix& shared_basis) {
+PredictedLoss PredictLoss(const LayerMoments& moments, Target target, const Matrix& shared_basis,
+                          std::span<const Matrix> head_bases) {
   const std::vector<Matrix> costs = FormTargets(moments, target, Grouping::kHead);
   const Target plain = IsKeyTarget(target) ? Target::kKtk : Target::kVtv;
   std::vector<Matrix> signals;
   if (moments.Has(MomentOf(plain))) signals = FormTargets(moments, plain, Grouping::kHead);
-  std::vector<Matrix> bases;
-  for (const Matrix& cost : costs) bases.push_back(EighSymmetricUnchecked(cost).vectors);
-  return PredictLoss(shared_basis, bases, costs, signals);
+  return PredictLoss(shared_basis, head_bases, costs, signals);
 }
 
 }  // namespace oscar

@@ -33,8 +33,9 @@ double BasisLoss(const Matrix& basis, const Matrix& cost, const Matrix& signal);
 PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> head_bases,
                           std::span<const Matrix> costs, std::span<const Matrix> signals);
 
-// The same from a layer's moments. `shared_basis` are the eigenvectors of the pooled target.
-// Throws Error(kData / kNumeric) as FormTargets does.
-PredictedLoss PredictLoss(const LayerMoments& moments, Target target, const Matrix& shared_basis);
+// The same with costs and signals from a layer's moments: the target of each KV head, and `kk` or
+// `vv` where the moments have it. Throws Error(kData / kNumeric) as FormTargets does.
+PredictedLoss PredictLoss(const LayerMoments& moments, Target target, const Matrix& shared_basis,
+                          std::span<const Matrix> head_bases);
 
 }  // namespace oscar

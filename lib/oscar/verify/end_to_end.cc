@@ -90,9 +90,9 @@ void AddTokenMetrics(const LogitComparison& logits, const KvScheme& scheme,
     }
     start += sequence.size();
   }
-  result.next_token_kl = Summarize(kl);
-  result.top1_agreement = Summarize(top1);
-  result.perplexity_ratio = Summarize(ratio);
+  result.next_token_kl = Summarise(kl);
+  result.top1_agreement = Summarise(top1);
+  result.perplexity_ratio = Summarise(ratio);
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
     runner.RunLayer(nullptr, nullptr);
     for (size_t s = 0; s < streams.size(); ++s) {
       results[s].hidden_error.push_back(
-          Summarize(HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences)));
+          Summarise(HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences)));
     }
     context.progress->Advance(1);
   }

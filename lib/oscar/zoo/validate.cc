@@ -99,11 +99,14 @@ void CheckEigenvalues(const ZooLayer& layer, const std::string& where, Findings&
   if (largest <= 0) findings.Error(where, "all eigenvalues are zero: nothing was observed");
 }
 
-// Objectives whose rotation comes from data, so that a matrix without any is a fault.
+// Objectives whose rotation comes from data, so that a matrix without any is a fault. The official
+// compositions pbr and h_pbr use the target for a permutation only.
 bool IsCalibrated(const std::string& objective) {
-  const std::string target = objective.substr(0, objective.find('_'));
-  const std::set<std::string> kTargets = {"qqt", "ktk", "sst", "svsv", "vtv", "cov"};
-  return kTargets.contains(target);
+  static const std::set<std::string> kTargets = {"qqt", "ktk", "sst", "svsv", "vtv", "cov"};
+  const size_t end = objective.find('_');
+  if (!kTargets.contains(objective.substr(0, end))) return false;
+  const std::string composition = end == std::string::npos ? "" : objective.substr(end + 1);
+  return composition != "pbr" && composition != "h_pbr";
 }
 
 // True when every entry is +-1/sqrt(D): a Hadamard matrix with signs and permutations, which is
