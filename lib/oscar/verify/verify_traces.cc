@@ -204,7 +204,11 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
 
 Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates) {
   std::vector<std::string> notes = verification.notes;
-  const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, notes);
+  std::vector<std::string> skipped;
+  const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, skipped);
+  if (!skipped.empty()) {
+    notes.push_back(fmt::format("gates that were not applied: {}", fmt::join(skipped, "; ")));
+  }
   bool passed = true;
   Value record;
   record["schema"] = "oscar.verify/1";
