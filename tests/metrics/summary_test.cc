@@ -15,7 +15,7 @@ namespace {
 
 TEST(Summary, MeanAndStandardError) {
   const std::vector<double> samples = {2, 4, 4, 6};
-  const Summary summary = Summarise(samples);
+  const Summary summary = Summarize(samples);
   EXPECT_EQ(summary.mean, 4);
   EXPECT_EQ(summary.n, 4);
   EXPECT_DOUBLE_EQ(summary.se.value(), std::sqrt(8.0 / 3 / 4));
@@ -23,37 +23,37 @@ TEST(Summary, MeanAndStandardError) {
 
 TEST(Summary, TooFewSamplesHaveNoStandardError) {
   const std::vector<double> one = {3};
-  EXPECT_EQ(Summarise(one).mean, 3);
-  EXPECT_EQ(Summarise(one).n, 1);
-  EXPECT_FALSE(Summarise(one).se.has_value());
-  EXPECT_EQ(Summarise({}).n, 0);
-  EXPECT_FALSE(Summarise({}).se.has_value());
+  EXPECT_EQ(Summarize(one).mean, 3);
+  EXPECT_EQ(Summarize(one).n, 1);
+  EXPECT_FALSE(Summarize(one).se.has_value());
+  EXPECT_EQ(Summarize({}).n, 0);
+  EXPECT_FALSE(Summarize({}).se.has_value());
 }
 
 TEST(Summary, NanIsNotHidden) {
   const std::vector<double> samples = {1, std::nan(""), 2};
-  EXPECT_TRUE(std::isnan(Summarise(samples).mean));
-  EXPECT_TRUE(std::isnan(Summarise(samples).se.value()));
+  EXPECT_TRUE(std::isnan(Summarize(samples).mean));
+  EXPECT_TRUE(std::isnan(Summarize(samples).se.value()));
 }
 
-TEST(SummariseRatio, SharedVariationCancels) {
+TEST(SummarizeRatio, SharedVariationCancels) {
   const std::vector<double> b = {1, 2, 5, 9};
   const std::vector<double> a = {0.5, 1, 2.5, 4.5};
-  EXPECT_DOUBLE_EQ(SummariseRatio(a, b).mean, 0.5);
-  EXPECT_NEAR(SummariseRatio(a, b).se.value(), 0, 1e-15);
+  EXPECT_DOUBLE_EQ(SummarizeRatio(a, b).mean, 0.5);
+  EXPECT_NEAR(SummarizeRatio(a, b).se.value(), 0, 1e-15);
   const std::vector<double> c = {2, 2, 2, 4};
   // r = 10/17; residuals a - r b with sample variance, over sqrt(4) and mean(b).
   const double r = 10.0 / 17;
   double squares = 0;
   for (size_t i = 0; i < 4; ++i) squares += std::pow(c[i] - r * b[i], 2);
-  EXPECT_NEAR(SummariseRatio(c, b).se.value(), std::sqrt(squares / 3 / 4) / 4.25, 1e-15);
+  EXPECT_NEAR(SummarizeRatio(c, b).se.value(), std::sqrt(squares / 3 / 4) / 4.25, 1e-15);
 }
 
-TEST(SummariseRatio, DegenerateMeans) {
+TEST(SummarizeRatio, DegenerateMeans) {
   const std::vector<double> zero = {0, 0};
   const std::vector<double> one = {1, 1};
-  EXPECT_EQ(SummariseRatio(zero, zero).mean, 1);
-  EXPECT_TRUE(std::isinf(SummariseRatio(one, zero).mean));
+  EXPECT_EQ(SummarizeRatio(zero, zero).mean, 1);
+  EXPECT_TRUE(std::isinf(SummarizeRatio(one, zero).mean));
 }
 
 TEST(SelfTest, EveryInjectionIsFound) {

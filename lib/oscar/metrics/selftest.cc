@@ -186,7 +186,7 @@ std::vector<SelfTestResult> RunMetricSelfTests() {
   const std::array<double, 4> samples = {1, 2, 3, 6};
   // Mean 3, squared deviations 4 + 1 + 0 + 9 = 14, se = sqrt(14 / 3 / 4).
   results.push_back({"standard_error", "samples 1, 2, 3, 6", std::sqrt(14.0 / 12),
-                     Summarise(samples).se.value_or(0), 1e-12});
+                     Summarize(samples).se.value_or(0), 1e-12});
   return results;
 }
 

@@ -8,7 +8,7 @@
 
 namespace oscar {
 
-Summary Summarise(std::span<const double> samples) {
+Summary Summarize(std::span<const double> samples) {
   Summary summary;
   summary.n = static_cast<int64_t>(samples.size());
   if (samples.empty()) return summary;
@@ -23,10 +23,10 @@ Summary Summarise(std::span<const double> samples) {
   return summary;
 }
 
-Summary SummariseRatio(std::span<const double> a, std::span<const double> b) {
+Summary SummarizeRatio(std::span<const double> a, std::span<const double> b) {
   OSCAR_CHECK(a.size() == b.size());
-  const Summary top = Summarise(a);
-  const Summary bottom = Summarise(b);
+  const Summary top = Summarize(a);
+  const Summary bottom = Summarize(b);
   Summary summary;
   summary.n = top.n;
   if (bottom.mean == 0) {
@@ -37,7 +37,7 @@ Summary SummariseRatio(std::span<const double> a, std::span<const double> b) {
   if (a.size() < 2) return summary;
   std::vector<double> residuals;
   for (size_t i = 0; i < a.size(); ++i) residuals.push_back(a[i] - summary.mean * b[i]);
-  summary.se = Summarise(residuals).se.value() / std::abs(bottom.mean);
+  summary.se = Summarize(residuals).se.value() / std::abs(bottom.mean);
   return summary;
 }
 

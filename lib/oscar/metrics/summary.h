@@ -16,11 +16,11 @@ struct Summary {
 };
 
 // An empty span gives n = 0 and mean 0: no data, not a zero.
-Summary Summarise(std::span<const double> samples);
+Summary Summarize(std::span<const double> samples);
 
 // Ratio of the means of paired samples, a / b, with the standard error of its linearisation,
 // s(a_i - r b_i) / (mean(b) sqrt(n)): differences between sequences that both share cancel. Spans
 // of equal length. 1 when both means are 0, infinite when only b's is.
-Summary SummariseRatio(std::span<const double> a, std::span<const double> b);
+Summary SummarizeRatio(std::span<const double> a, std::span<const double> b);
 
 }  // namespace oscar

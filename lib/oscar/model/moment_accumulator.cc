@@ -1,8 +1,7 @@
 #include "oscar/model/moment_accumulator.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
-
+#include <c10/core/InferenceMode.h>
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -10,6 +9,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/model/second_moment.h"
+#include "oscar/weights/message.h"
 
 namespace oscar {
 namespace {
@@ -31,9 +31,12 @@ StridedRows<T> HeadOf(const at::Tensor& x, int64_t head, int64_t begin, int64_t 
 template <typename Body>
 void WithRows(const at::Tensor& x, int64_t head, int64_t begin, int64_t count, const Body& body) {
   switch (x.scalar_type()) {
-    case at::kFloat: return body(HeadOf<float>(x, head, begin, count));
-    case at::kBFloat16: return body(HeadOf<BFloat16>(x, head, begin, count));
-    default: OSCAR_CHECK(false);
+    case at::kFloat:
+      return body(HeadOf<float>(x, head, begin, count));
+    case at::kBFloat16:
+      return body(HeadOf<BFloat16>(x, head, begin, count));
+    default:
+      OSCAR_CHECK(false);
   }
 }
 
@@ -63,7 +66,8 @@ class CpuHeadMoments final : public HeadMoments {
   }
   MomentTensor Matrices() const override {
     const int64_t dim = sums_[0].dim();
-    MomentTensor out{{items(), dim, dim}, std::vector<double>(static_cast<size_t>(items() * dim * dim))};
+    MomentTensor out{{items(), dim, dim},
+                     std::vector<double>(static_cast<size_t>(items() * dim * dim))};
     for (int64_t h = 0; h < items(); ++h) {
       sums_[static_cast<size_t>(h)].StoreMatrix(out.data.data() + h * dim * dim);
     }
@@ -197,9 +201,9 @@ bool MomentAccumulator::NeedsOutputs(const std::vector<Moment>& moments) {
 void MomentAccumulator::Impl::CheckFinite(int64_t sequence, const AttentionTensors& rows) const {
   for (const Kind& kind : kinds) {
     if (AllFinite(kind.total->Sums())) continue;
-    throw Error(ErrorCode::kNumeric,
-                fmt::format("layer {}, sequence {}: {} has a value that is not finite at token {}",
-                            layer, sequence, kind.name, FirstBadToken(kind.rows(rows))));
+    throw Error(ErrorCode::kNumeric, Message("layer ", layer, ", sequence ", sequence, ": ",
+                                             kind.name, " has a value that is not finite at token ",
+                                             FirstBadToken(kind.rows(rows))));
   }
 }
 
@@ -236,7 +240,7 @@ void MomentAccumulator::Add(int64_t sequence, const AttentionTensors& rows) {
 LayerMoments MomentAccumulator::Finish() {
   Impl& m = *impl_;
   if (m.count == 0) {
-    throw Error(ErrorCode::kData, fmt::format("layer {}: no token was observed", m.layer));
+    throw Error(ErrorCode::kData, Message("layer ", m.layer, ": no token was observed"));
   }
   LayerMoments out;
   out.shape = m.shape;
@@ -299,7 +303,7 @@ void MomentAccumulator::Impl::SstOnCpu(const at::Tensor& a, MomentTensor& sst,
     });
   };
   at::parallel_for(0, items, 1, [&](int64_t first, int64_t last) {
-    const at::NoGradGuard no_gradients;
+    const c10::InferenceMode inference;
     for (int64_t item = first; item < last; ++item) {
       int64_t block = 0;
       for (const Kept& rows : kept) {

@@ -1,11 +1,10 @@
 #include "oscar/model/observer.h"
 
-#include <fmt/format.h>
-
 #include "oscar/core/error.h"
 #include "oscar/model/attention.h"
 #include "oscar/model/moment_accumulator.h"
 #include "oscar/model/torch_support.h"
+#include "oscar/weights/message.h"
 
 namespace oscar {
 namespace {
@@ -20,9 +19,9 @@ at::Tensor View(HeadRows<const BFloat16> rows) {
 void CheckShape(int layer, char name, HeadRows<const BFloat16> rows, int64_t tokens, int64_t heads,
                 int64_t dim) {
   if (rows.tokens == tokens && rows.heads == heads && rows.dim == dim) return;
-  throw Error(ErrorCode::kMismatch,
-              fmt::format("layer {}: {} rows are [{}, {}, {}], expected [{}, {}, {}]", layer, name,
-                          rows.tokens, rows.heads, rows.dim, tokens, heads, dim));
+  throw Error(ErrorCode::kMismatch, Message("layer ", layer, ": ", name, " rows are ",
+                                            ShapeText({rows.tokens, rows.heads, rows.dim}),
+                                            ", expected ", ShapeText({tokens, heads, dim})));
 }
 
 void Append(HeadRows<const BFloat16> rows, std::vector<BFloat16>& out) {
@@ -56,11 +55,11 @@ void RowObserver::AddSequence(HeadRows<const BFloat16> q, HeadRows<const BFloat1
   CheckShape(m.layer, 'v', v, q.tokens, m.shape.kv_heads, m.shape.v_dim);
   const int64_t sequence = m.sequences++;
   if (q.tokens == 0) return;
-  GuardTorch(fmt::format("layer {}, sequence {}", m.layer, sequence), [&] {
+  GuardTorch(Message("layer ", m.layer, ", sequence ", sequence), [&] {
     AttentionTensors rows{View(q), View(k), View(v), {}};
     if (MomentAccumulator::NeedsOutputs(m.spec.moments)) {
-      rows.o = CausalAttentionFloat64(rows.q, rows.k, rows.v,
-                                      {m.shape.softmax_scale, m.shape.window});
+      rows.o =
+          CausalAttentionFloat64(rows.q, rows.k, rows.v, {m.shape.softmax_scale, m.shape.window});
     }
     m.moments.Add(sequence, rows);
   });
@@ -73,7 +72,7 @@ void RowObserver::AddSequence(HeadRows<const BFloat16> q, HeadRows<const BFloat1
 
 LayerCapture RowObserver::Finish() {
   Impl& m = *impl_;
-  GuardTorch(fmt::format("layer {}", m.layer), [&] { m.capture.moments = m.moments.Finish(); });
+  GuardTorch(Message("layer ", m.layer), [&] { m.capture.moments = m.moments.Finish(); });
   return std::move(m.capture);
 }
 

@@ -16,25 +16,25 @@ constexpr int64_t kTileCols = 32;
 
 // sum[i, j] += sum_t a[t, i] x[t, j] for every tile that meets the upper triangle. a and x are
 // [tokens, padded], zero beyond the head's dim. Products and their sum over the block are `Real`.
-template <typename Real, int kTileRows>
+template <typename Real, size_t kTileRows>
 [[gnu::always_inline]] inline void AddTiles(const Real* a, const Real* x, int64_t tokens,
                                             int64_t padded, double* sum) {
-  constexpr int kLanes = 64 / sizeof(Real);
-  constexpr int kVectors = static_cast<int>(kTileCols) / kLanes;
+  constexpr size_t kLanes = 64 / sizeof(Real);
+  constexpr size_t kVectors = kTileCols / kLanes;
   using Vector [[gnu::vector_size(64)]] = Real;
-  for (int64_t i = 0; i < padded; i += kTileRows) {
+  for (int64_t i = 0; i < padded; i += int64_t{kTileRows}) {
     for (int64_t j = i / kTileCols * kTileCols; j < padded; j += kTileCols) {
       Vector tile[kTileRows][kVectors] = {};
       for (int64_t t = 0; t < tokens; ++t) {
         Vector right[kVectors];
         std::memcpy(right, x + t * padded + j, sizeof(right));
-        for (int r = 0; r < kTileRows; ++r) {
-          const Real left = a[t * padded + i + r];
-          for (int v = 0; v < kVectors; ++v) tile[r][v] += left * right[v];
+        for (size_t r = 0; r < kTileRows; ++r) {
+          const Real left = a[t * padded + i + static_cast<int64_t>(r)];
+          for (size_t v = 0; v < kVectors; ++v) tile[r][v] += left * right[v];
         }
       }
-      for (int r = 0; r < kTileRows; ++r) {
-        double* row = sum + (i + r) * padded + j;
+      for (size_t r = 0; r < kTileRows; ++r) {
+        double* row = sum + (i + static_cast<int64_t>(r)) * padded + j;
         Real values[kTileCols];
         std::memcpy(values, tile[r], sizeof(values));
         for (int64_t c = 0; c < kTileCols; ++c) row[c] += static_cast<double>(values[c]);
@@ -76,12 +76,11 @@ template <typename T, typename Real>
   }
 }
 
-#define OSCAR_PACK_VARIANTS(name, T, Real)                                                     \
-  OSCAR_CPU_VARIANTS(                                                                          \
-      name,                                                                                    \
-      (const StridedRows<T>& rows, int64_t dim, int64_t padded, Real* out, double* total),     \
-      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                    \
-      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                    \
+#define OSCAR_PACK_VARIANTS(name, T, Real)                                                       \
+  OSCAR_CPU_VARIANTS(                                                                            \
+      name, (const StridedRows<T>& rows, int64_t dim, int64_t padded, Real* out, double* total), \
+      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                      \
+      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                      \
       ((PackRows<T, Real>(rows, dim, padded, out, total))))
 OSCAR_PACK_VARIANTS(PackFloatAsFloat, float, float)
 OSCAR_PACK_VARIANTS(PackFloatAsDouble, float, double)
@@ -138,9 +137,7 @@ void SecondMomentSum::AddBlocks(StridedRows<T> rows, const double* weights) {
   }
 }
 
-void SecondMomentSum::Add(StridedRows<float> rows) {
-  AddBlocks<float>(rows, nullptr);
-}
+void SecondMomentSum::Add(StridedRows<float> rows) { AddBlocks<float>(rows, nullptr); }
 void SecondMomentSum::Add(StridedRows<BFloat16> rows) { AddBlocks<double>(rows, nullptr); }
 void SecondMomentSum::Add(StridedRows<double> rows) { AddBlocks<double>(rows, nullptr); }
 void SecondMomentSum::AddWeighted(StridedRows<float> rows, const double* weights) {

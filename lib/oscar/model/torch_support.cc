@@ -1,11 +1,11 @@
 #include "oscar/model/torch_support.h"
 
-#include <fmt/format.h>
-
+#include <c10/core/InferenceMode.h>
 #include <charconv>
 
 #include "oscar/core/error.h"
 #include "oscar/model/backend.h"
+#include "oscar/weights/message.h"
 
 #if __has_include(<torch/headeronly/version.h>)
 #include <torch/headeronly/version.h>
@@ -28,7 +28,7 @@ c10::DeviceIndex ParseIndex(const std::string& name, std::string_view digits) {
   int index = -1;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   if (status != std::errc() || end != digits.data() + digits.size() || index < 0 || index > 127) {
-    throw Error(ErrorCode::kUsage, fmt::format("device '{}': expected cuda:<index>", name));
+    throw Error(ErrorCode::kUsage, Message("device ", Quoted(name), ": expected cuda:<index>"));
   }
   return static_cast<c10::DeviceIndex>(index);
 }
@@ -39,11 +39,12 @@ at::Device ParseDevice(const std::string& name) {
   if (name == "cpu") return at::Device(at::kCPU);
   if (name != "cuda" && !name.starts_with("cuda:")) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("unknown device '{}': expected cpu, cuda or cuda:<index>", name));
+                Message("unknown device ", Quoted(name), ": expected cpu, cuda or cuda:<index>"));
   }
-  const c10::DeviceIndex index = name == "cuda" ? c10::DeviceIndex{0} : ParseIndex(name, name.substr(5));
+  const c10::DeviceIndex index =
+      name == "cuda" ? c10::DeviceIndex{0} : ParseIndex(name, name.substr(5));
   if (!CudaAvailable()) {
-    throw Error(ErrorCode::kDevice, fmt::format("device '{}': no CUDA device can be used", name),
+    throw Error(ErrorCode::kDevice, Message("device ", name, ": no CUDA device can be used"),
                 "build with -DOSCAR_TORCH_CUDA=ON against a CUDA build of LibTorch, on a machine "
                 "with an NVIDIA driver, or use --device cpu");
   }
@@ -51,8 +52,8 @@ at::Device ParseDevice(const std::string& name) {
   try {
     at::zeros({1}, at::TensorOptions().device(device)).item<float>();
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kDevice, fmt::format("device '{}': {}", name,
-                                                FirstLine(error.what_without_backtrace())));
+    throw Error(ErrorCode::kDevice,
+                Message("device ", name, ": ", FirstLine(error.what_without_backtrace())));
   }
   return device;
 }
@@ -60,11 +61,11 @@ at::Device ParseDevice(const std::string& name) {
 void SetTorchThreads(int threads) { at::set_num_threads(std::max(threads, 1)); }
 
 void GuardTorch(const std::string& what, const std::function<void()>& body) {
-  const at::NoGradGuard no_gradients;
+  const c10::InferenceMode inference;
   try {
     body();
   } catch (const c10::Error& error) {
-    const std::string text = fmt::format("{}: {}", what, FirstLine(error.what_without_backtrace()));
+    const std::string text = Message(what, ": ", FirstLine(error.what_without_backtrace()));
     if (IsOutOfMemory(error)) {
       throw Error(ErrorCode::kMemory, text, "use fewer or shorter sequences, or fewer schemes");
     }
