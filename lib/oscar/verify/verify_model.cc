@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/end_to_end.h"
-#include "oscar/zoo/entry.h"
+#include "oscar/weights/fingerprint.h"
 
 namespace oscar {
 namespace {
@@ -75,10 +76,10 @@ SchemeResult& ResultOf(const KvScheme& scheme, double bits, Verification& verifi
 }
 
 void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
-  result.metrics["next_token_kl"] = measured.next_token_kl;
-  result.metrics["top1_agreement"] = measured.top1_agreement;
-  result.metrics["perplexity_ratio"] = measured.perplexity_ratio;
-  result.metrics["hidden_error"] = measured.hidden_error.back();
+  result.metrics["next_token_kl"] = MetricValue::Of(measured.next_token_kl);
+  result.metrics["top1_agreement"] = MetricValue::Of(measured.top1_agreement);
+  result.metrics["perplexity_ratio"] = MetricValue::Of(measured.perplexity_ratio);
+  result.metrics["hidden_error"] = MetricValue::Of(measured.hidden_error.back());
   for (size_t layer = 0; layer < measured.hidden_error.size(); ++layer) {
     const int id = static_cast<int>(layer);
     auto found = std::ranges::find(result.layers, id, &LayerMetrics::layer);
@@ -86,7 +87,7 @@ void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
       result.layers.push_back({id, {}});
       found = std::prev(result.layers.end());
     }
-    found->metrics["hidden_error"] = measured.hidden_error[layer];
+    found->metrics["hidden_error"] = MetricValue::Of(measured.hidden_error[layer]);
   }
 }
 
@@ -96,8 +97,8 @@ void DescribeInputs(const ModelVerifyOptions& options, const ModelWeights& model
       Value::Object{{"id", model.model_id()}, {"config_hash", model.config_hash()}};
   Value::Array files;
   for (const std::filesystem::path& file : options.text) {
-    files.push_back(Value::Object{{"name", file.filename().string()},
-                                  {"sha256", Sha256File(file.string())}});
+    files.push_back(
+        Value::Object{{"name", file.filename().string()}, {"sha256", Sha256File(file.string())}});
   }
   verification.inputs["text"] = std::move(files);
   if (verification.inputs.Find("traces") == nullptr) {
@@ -130,7 +131,10 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
     verification.notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
                                              text.packed.tokens_available, options.tokens));
   }
-  CheckOverlap(entries, HeaderOf(sequences), "the text", shared.allow_overlap, verification);
+  Value::Array overlap = CheckOverlap(entries, HeaderOf(sequences), "the text",
+                                      shared.allow_overlap, verification.notes);
+  Value::Array& known = verification.inputs["overlap"].MutableArray();
+  std::ranges::move(overlap, std::back_inserter(known));
   DescribeInputs(options, *model, verification);
   const std::vector<KvScheme> schemes =
       Schemes(options, shared, shapes, entries.rotations, verification.notes);
