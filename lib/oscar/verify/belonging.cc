@@ -60,24 +60,27 @@ std::map<int, RotationData> SideData(const ZooFile& file, const ZooEntry& entry,
 
 }  // namespace
 
-TraceHeader CalibrationText(const ZooEntry& entry) {
-  TraceHeader header;
+CalibrationText CalibrationTextOf(const ZooEntry& entry) {
+  CalibrationText text;
   const Value* calibration = entry.manifest ? entry.manifest->Find("calibration") : nullptr;
-  if (calibration == nullptr) return header;
+  if (calibration == nullptr) return text;
   if (const Value* sequences = calibration->Find("sequences")) {
     for (const Value& sha256 : sequences->AsArray()) {
       TraceSequence sequence;
       sequence.sha256 = sha256.AsString();
-      header.sequences.push_back(sequence);
+      text.header.sequences.push_back(sequence);
     }
   }
   if (const Value* ngrams = calibration->Find("ngrams")) {
     // Hashes use all 64 bits; manifests hold them as signed integers of the same bits.
     for (const Value& hash : ngrams->AsArray()) {
-      header.ngram_hashes.push_back(static_cast<uint64_t>(hash.AsInt()));
+      text.header.ngram_hashes.push_back(static_cast<uint64_t>(hash.AsInt()));
     }
   }
-  return header;
+  // Some calibration traces may come from dumps without token ids.
+  const Value* known = calibration->Find("token_ids_known");
+  text.complete = !text.header.sequences.empty() && (known == nullptr || known->AsBool());
+  return text;
 }
 
 void CheckSameModel(const ZooEntry& entry, const TraceSet& set, std::vector<std::string>& notes) {

@@ -102,9 +102,10 @@ Value CheckOverlap(const TraceVerifyOptions& options, const std::vector<ZooEntry
   Value::Array list;
   std::string found;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const TraceHeader calibration = CalibrationText(entries[i]);
+    const CalibrationText calibration = CalibrationTextOf(entries[i]);
     for (const TraceReader& trace : set.traces()) {
-      const Overlap overlap = FindOverlap(calibration, trace.header());
+      Overlap overlap = FindOverlap(calibration.header, trace.header());
+      overlap.known = overlap.known && (calibration.complete || overlap.any());
       Value::Array identical;
       for (const size_t index : overlap.identical_sequences) {
         identical.push_back(static_cast<int64_t>(index));
