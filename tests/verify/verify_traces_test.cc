@@ -221,6 +221,11 @@ TEST_F(VerifyTest, UnknownOverlapAndModelAreNoted) {
   EXPECT_THAT(result.notes, testing::Contains(HasSubstr("overlap")));
   EXPECT_THAT(result.notes, testing::Contains(HasSubstr("model is unknown")));
   EXPECT_EQ(result.inputs.At("overlap").AsArray().at(0).At("known"), Value(false));
+  // Ids of a part of the calibration text do not prove that there is no overlap.
+  parts = test::GoodEntry({2, 5}, calibration_);
+  parts.manifest["calibration"]["token_ids_known"] = false;
+  options_.zoo = {Entry("partial", parts)};
+  EXPECT_EQ(Run().inputs.At("overlap").AsArray().at(0).At("known"), Value(false));
 }
 
 TEST_F(VerifyTest, RefusesAnotherModelsRotations) {

@@ -76,24 +76,27 @@ std::vector<std::string> UniqueTags(const std::vector<ZooEntry>& entries) {
 
 }  // namespace
 
-TraceHeader CalibrationText(const ZooEntry& entry) {
-  TraceHeader header;
+CalibrationText CalibrationTextOf(const ZooEntry& entry) {
+  CalibrationText text;
   const Value* calibration = entry.manifest ? entry.manifest->Find("calibration") : nullptr;
-  if (calibration == nullptr) return header;
+  if (calibration == nullptr) return text;
   if (const Value* sequences = calibration->Find("sequences")) {
     for (const Value& sha256 : sequences->AsArray()) {
       TraceSequence sequence;
       sequence.sha256 = sha256.AsString();
-      header.sequences.push_back(sequence);
+      text.header.sequences.push_back(sequence);
     }
   }
   if (const Value* ngrams = calibration->Find("ngrams")) {
     // Hashes use all 64 bits; manifests hold them as signed integers of the same bits.
     for (const Value& hash : ngrams->AsArray()) {
-      header.ngram_hashes.push_back(static_cast<uint64_t>(hash.AsInt()));
+      text.header.ngram_hashes.push_back(static_cast<uint64_t>(hash.AsInt()));
     }
   }
-  return header;
+  // Some calibration traces may come from dumps without token ids.
+  const Value* known = calibration->Find("token_ids_known");
+  text.complete = !text.header.sequences.empty() && (known == nullptr || known->AsBool());
+  return text;
 }
 
 void CheckSameModel(const ZooEntry& entry, const Value& identity,
@@ -151,7 +154,9 @@ Value::Array CheckOverlap(const EntrySet& entries, const TraceHeader& text, cons
   Value::Array list;
   std::string found;
   for (size_t i = 0; i < entries.entries.size(); ++i) {
-    const Overlap overlap = FindOverlap(CalibrationText(entries.entries[i]), text);
+    const CalibrationText calibration = CalibrationTextOf(entries.entries[i]);
+    Overlap overlap = FindOverlap(calibration.header, text);
+    overlap.known = overlap.known && (calibration.complete || overlap.any());
     Value::Array identical;
     for (const size_t index : overlap.identical_sequences) {
       identical.push_back(static_cast<int64_t>(index));

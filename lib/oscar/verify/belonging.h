@@ -15,8 +15,11 @@ namespace oscar {
 
 // What the manifest of an entry says about its calibration text: `calibration.sequences` (SHA-256
 // of the token ids of each sequence) and `calibration.ngrams` (sampled 24-gram hashes as integers).
-// Empty where the manifest is absent or silent.
-TraceHeader CalibrationText(const ZooEntry& entry);
+struct CalibrationText {
+  TraceHeader header;     // empty where the manifest is absent or silent
+  bool complete = false;  // all of the text is in it, so that finding nothing means something
+};
+CalibrationText CalibrationTextOf(const ZooEntry& entry);
 
 // Throws Error(kMismatch) when entry and data name different models (`model.id`,
 // `model.config_hash`, `model.weights_fingerprint` of the entry's manifest against `model_id`,
