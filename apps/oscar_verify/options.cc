@@ -82,6 +82,19 @@ void AddVerdict(cli::OptionTable& table, VerifyArguments& a) {
   table.Text("report", "FILE", &a.report, {"write the record of --json to a file", ""});
 }
 
+// Names may be separated by commas as well as by spaces.
+std::vector<std::string> Names(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& item : given) {
+    size_t begin = 0;
+    for (size_t end = 0; end != std::string::npos; begin = end + 1) {
+      end = item.find(',', begin);
+      names.push_back(item.substr(begin, end - begin));
+    }
+  }
+  return names;
+}
+
 // "0.96,0.92" into the two ratios.
 void ParseClip(const std::string& text, MethodSettings& method) {
   if (text.empty()) return;
@@ -118,7 +131,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   VerifyOptions o;
   o.traces.zoo.assign(a.zoo.begin(), a.zoo.end());
   o.traces.traces.assign(a.traces.begin(), a.traces.end());
-  o.traces.schemes = a.schemes;
+  o.traces.schemes = Names(a.schemes);
   o.traces.method.windows = {a.sink, a.recent};
   o.traces.method.use_windows = a.windows == "on";
   o.traces.method.group_size = a.group_size;
@@ -139,7 +152,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.model.tokens = a.tokens;
   o.model.window = a.window;
   o.model.device = a.device;
-  o.model.schemes = a.model_schemes;
+  o.model.schemes = Names(a.model_schemes);
   return o;
 }
 
