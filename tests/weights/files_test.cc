@@ -119,6 +119,19 @@ TEST(Safetensors, LyingHeaderLengths) {
   OSCAR_EXPECT_ERROR(OpenSafetensors(FolderWith({1, 0, 0})), ErrorCode::kFormat, "3 bytes");
 }
 
+// Nesting must not exhaust the stack of whatever walks the values.
+TEST(Safetensors, DeepNesting) {
+  const std::string deep(1'000'000, '[');
+  const std::string closed = deep + std::string(1'000'000, ']');
+  const auto folder = FolderWith(test::SafetensorsBytes(
+      R"({"a": {"dtype": "F32", "shape": )" + closed + R"(, "data_offsets": [0, 8]}})", Bytes(8)));
+  OSCAR_EXPECT_ERROR(OpenSafetensors(folder), ErrorCode::kFormat, "nested too deeply");
+  std::ofstream(folder / "config.json") << R"({"architectures": )" << closed << "}";
+  OSCAR_EXPECT_ERROR(OpenModel(folder), ErrorCode::kFormat, "config.json", "nested too deeply");
+  std::ofstream(folder / "config.json") << deep;
+  OSCAR_EXPECT_ERROR(OpenModel(folder), ErrorCode::kFormat, "config.json");
+}
+
 TEST(Safetensors, EmptyTensorsAndMetadataAreFine) {
   const std::string header =
       R"({"__metadata__": {"format": "pt"},

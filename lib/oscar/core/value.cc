@@ -44,7 +44,11 @@ json Encode(const Value& value) {
   return out;
 }
 
-Value Decode(const json& node) {
+// Deeper than any honest file; what works on values recurses.
+constexpr int kDeepestNesting = 256;
+
+Value Decode(const json& node, int depth) {
+  if (depth > kDeepestNesting) throw Error(ErrorCode::kFormat, "nested too deeply");
   switch (node.type()) {
     case json::value_t::boolean:
       return node.get<bool>();
@@ -57,12 +61,12 @@ Value Decode(const json& node) {
       return node.get<std::string>();
     case json::value_t::array: {
       Value::Array out;
-      for (const json& item : node) out.push_back(Decode(item));
+      for (const json& item : node) out.push_back(Decode(item, depth + 1));
       return out;
     }
     case json::value_t::object: {
       Value::Object out;
-      for (const auto& item : node.items()) out[item.key()] = Decode(item.value());
+      for (const auto& item : node.items()) out[item.key()] = Decode(item.value(), depth + 1);
       return out;
     }
     default:
@@ -151,9 +155,11 @@ std::string Value::ToJson(int indent) const {
 
 Value Value::FromJson(std::string_view text, const std::string& where) {
   try {
-    return Decode(json::parse(text));
+    return Decode(json::parse(text), 0);
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFormat, fmt::format("{} is not valid JSON: {}", where, e.what()));
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}: {}", where, e.what()));
   }
 }
 

@@ -12,29 +12,9 @@
 #include "oscar/h5/file.h"
 #include "oscar/model/backend.h"
 #include "oscar/stats/moments.h"
+#include "oscar/weights/fingerprint.h"
 
 namespace oscar {
-namespace {
-
-// Enough embedding rows that no two models of one configuration agree in all of them.
-constexpr int64_t kFingerprintRows = 16;
-
-std::string WeightsFingerprint(const ModelWeights& model) {
-  Sha256 hash;
-  const std::vector<float> norm = model.FinalNorm();
-  hash.Update(norm.data(), norm.size() * sizeof(float));
-  std::vector<int32_t> ids;
-  const int64_t vocab = model.config().vocab;
-  for (int64_t i = 0; i < kFingerprintRows; ++i) {
-    ids.push_back(static_cast<int32_t>(i * (vocab - 1) / (kFingerprintRows - 1)));
-  }
-  const std::vector<float> rows = model.EmbeddingRows(ids);
-  hash.Update(rows.data(), rows.size() * sizeof(float));
-  return hash.Hex();
-}
-
-}  // namespace
-
 void DescribeRun(const DumpOptions& options, const RunContext& context, TraceHeader& header) {
   Value& m = header.manifest;
   m["tool"] = "oscar-dump";

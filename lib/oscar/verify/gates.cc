@@ -117,23 +117,32 @@ Summary RatioOf(const MetricValue& a, const MetricValue& b) {
   return ratio;
 }
 
-// The part of a metric map a 'finite' gate is about; the first one that is not finite decides.
-void EvaluateFinite(const MetricMap& metrics, const std::string& where, GateResult& result) {
+// First metric of the gate in a map that is not finite, or nothing.
+std::string NotFinite(const Gate& gate, const MetricMap& metrics) {
   for (const auto& [name, metric] : metrics) {
-    if (result.gate.metric != "*" && result.gate.metric != name) continue;
-    if (std::isfinite(metric.summary.mean)) continue;
-    result.passed = false;
-    result.reason = fmt::format("{}{} is not finite", name, where);
-    return;
+    if (gate.metric != "*" && gate.metric != name) continue;
+    if (!std::isfinite(metric.summary.mean)) return name;
   }
+  return "";
 }
 
-GateResult EvaluateFiniteGate(const Gate& gate, const SchemeResult& scheme) {
-  GateResult result{gate, gate.name, scheme.name, 0, false, true, ""};
-  EvaluateFinite(MetricsOf(scheme, gate.region), "", result);
-  for (const LayerMetrics& layer : scheme.layers) {
-    if (!result.passed || !gate.region.empty()) break;
-    EvaluateFinite(layer.metrics, fmt::format(" in layer {}", layer.layer), result);
+// One result for all schemes of the gate; the first fault is its reason.
+GateResult EvaluateFiniteGate(const Gate& gate, std::span<const SchemeResult> schemes) {
+  GateResult result{gate, gate.name, gate.scheme, 0, false, true, ""};
+  for (const SchemeResult& scheme : schemes) {
+    if (!Matches(gate, scheme)) continue;
+    std::string fault = NotFinite(gate, MetricsOf(scheme, gate.region));
+    for (size_t i = 0; i < scheme.layers.size() && gate.region.empty(); ++i) {
+      const std::string metric = NotFinite(gate, scheme.layers[i].metrics);
+      if (metric.empty()) continue;
+      fault = fmt::format("{} in layer {}", metric, scheme.layers[i].layer);
+      break;
+    }
+    if (fault.empty()) continue;
+    result.passed = false;
+    result.scheme = scheme.name;
+    result.reason = fmt::format("{} of {} is not finite", fault, scheme.name);
+    return result;
   }
   return result;
 }
@@ -141,7 +150,6 @@ GateResult EvaluateFiniteGate(const Gate& gate, const SchemeResult& scheme) {
 // Empty reason in `missing`: the gate was evaluated.
 GateResult EvaluateOne(const Gate& gate, const SchemeResult& scheme,
                        std::span<const SchemeResult> schemes, std::string& missing) {
-  if (gate.comparison == "finite") return EvaluateFiniteGate(gate, scheme);
   GateResult result{gate, gate.name, scheme.name, 0, false, false, ""};
   const MetricMap& metrics = MetricsOf(scheme, gate.region);
   const auto metric = metrics.find(gate.metric);
@@ -215,6 +223,10 @@ std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,
       const std::string reason = fmt::format("scheme {} was not measured", gate.scheme);
       if (gate.required) results.push_back({gate, gate.name, gate.scheme, 0, false, false, reason});
       if (!gate.required) skipped.push_back(fmt::format("gate '{}': {}", gate.name, reason));
+    }
+    if (gate.comparison == "finite" && count > 0) {
+      results.push_back(EvaluateFiniteGate(gate, schemes));
+      continue;
     }
     for (const SchemeResult& scheme : schemes) {
       if (!matches(scheme)) continue;

@@ -30,20 +30,6 @@ const char* NameOf(ScaleType type) {
   return "f32";
 }
 
-std::vector<ZooEntry> ReadEntries(const std::vector<std::filesystem::path>& folders) {
-  std::vector<ZooEntry> entries;
-  std::vector<std::filesystem::path> seen;
-  for (const std::filesystem::path& folder : folders) {
-    const std::filesystem::path canonical = std::filesystem::weakly_canonical(folder);
-    if (std::ranges::find(seen, canonical) != seen.end()) {
-      throw Error(ErrorCode::kUsage, fmt::format("{}: given twice", folder.string()));
-    }
-    seen.push_back(canonical);
-    entries.push_back(ReadZooEntry(folder));
-  }
-  return entries;
-}
-
 std::string FileName(const std::filesystem::path& path) { return path.filename().string(); }
 
 Value DescribeTraces(const TraceSet& set) {
@@ -60,12 +46,12 @@ Value DescribeTraces(const TraceSet& set) {
   return list;
 }
 
-Value DescribeEntries(const std::vector<ZooEntry>& entries, const std::vector<std::string>& tags) {
+Value DescribeEntries(const EntrySet& set) {
   Value::Array list;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    list.push_back(Value::Object{{"tag", tags[i]},
-                                 {"key_sha256", Sha256File(entries[i].key_path.string())},
-                                 {"value_sha256", Sha256File(entries[i].value_path.string())}});
+  for (size_t i = 0; i < set.entries.size(); ++i) {
+    list.push_back(Value::Object{{"tag", set.tags[i]},
+                                 {"key_sha256", Sha256File(set.entries[i].key_path.string())},
+                                 {"value_sha256", Sha256File(set.entries[i].value_path.string())}});
   }
   return list;
 }
@@ -93,49 +79,6 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
                     {"seed", options.seed},
                     {"context_tokens", context_tokens}};
   return settings;
-}
-
-// Overlap of every entry's calibration text with every trace; refuses it unless allowed.
-Value CheckOverlap(const TraceVerifyOptions& options, const std::vector<ZooEntry>& entries,
-                   const std::vector<std::string>& tags, const TraceSet& set,
-                   std::vector<std::string>& notes) {
-  Value::Array list;
-  std::string found;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const TraceHeader calibration = CalibrationText(entries[i]);
-    for (const TraceReader& trace : set.traces()) {
-      const Overlap overlap = FindOverlap(calibration, trace.header());
-      Value::Array identical;
-      for (const size_t index : overlap.identical_sequences) {
-        identical.push_back(static_cast<int64_t>(index));
-      }
-      const std::string name = FileName(trace.path());
-      if (!overlap.known) {
-        notes.push_back(fmt::format(
-            "overlap of {} with the calibration text of {} is unknown: token ids are not recorded",
-            name, tags[i]));
-      } else if (overlap.any()) {
-        found += fmt::format(
-            "{}{}: {} of {} sequences and {} of {} sampled 24-grams were in the "
-            "calibration text of {}",
-            found.empty() ? "" : "; ", name, identical.size(), trace.header().sequences.size(),
-            overlap.shared_ngrams, overlap.total_ngrams, tags[i]);
-      }
-      list.push_back(Value::Object{{"trace", name},
-                                   {"zoo", tags[i]},
-                                   {"known", overlap.known},
-                                   {"shared_ngrams", static_cast<int64_t>(overlap.shared_ngrams)},
-                                   {"total_ngrams", static_cast<int64_t>(overlap.total_ngrams)},
-                                   {"identical_sequences", std::move(identical)}});
-    }
-  }
-  if (found.empty()) return list;
-  if (!options.allow_overlap) {
-    throw Error(ErrorCode::kMismatch, found,
-                "use text that calibration has not seen, or --allow-overlap to measure anyway");
-  }
-  notes.push_back("the text was seen in calibration: " + found);
-  return list;
 }
 
 void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
@@ -176,20 +119,25 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
   if (options.traces.empty()) throw Error(ErrorCode::kUsage, "no trace was given");
   Verification result;
   const TraceSet set(options.traces);
-  const std::vector<ZooEntry> entries = ReadEntries(options.zoo);
-  const std::vector<std::string> tags = UniqueTags(entries);
-  std::vector<ModelRotations> rotations;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    CheckSameModel(entries[i], set, result.notes);
-    rotations.push_back(RotationsOf(entries[i], tags[i]));
+  const EntrySet entries = ReadEntries(options.zoo);
+  const std::map<int, LayerShape> shapes = ShapesOf(set);
+  for (const ZooEntry& entry : entries.entries) {
+    CheckSameModel(entry, set.traces().front().header().manifest, shapes, "the traces",
+                   result.notes);
   }
   const std::vector<KvScheme> schemes =
-      SelectSchemes(options.schemes, ShapesOf(set), options.method, rotations, result.notes);
+      SelectSchemes(options.schemes, shapes, options.method, entries.rotations, result.notes);
   const SequenceChoice choice =
       ChooseSequences(set, options.method.windows, options.method.use_windows);
-  result.inputs["overlap"] = CheckOverlap(options, entries, tags, set, result.notes);
+  Value::Array overlap;
+  for (const TraceReader& trace : set.traces()) {
+    Value::Array more = CheckOverlap(entries, trace.header(), FileName(trace.path()),
+                                     options.allow_overlap, result.notes);
+    std::ranges::move(more, std::back_inserter(overlap));
+  }
+  result.inputs["overlap"] = std::move(overlap);
   result.inputs["traces"] = DescribeTraces(set);
-  result.inputs["zoo"] = DescribeEntries(entries, tags);
+  result.inputs["zoo"] = DescribeEntries(entries);
   result.inputs["model"] = DescribeModel(set);
   result.inputs["text"] = Value::Array{};
   NoteSequences(choice, set, result.notes);
@@ -204,7 +152,11 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
 
 Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates) {
   std::vector<std::string> notes = verification.notes;
-  const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, notes);
+  std::vector<std::string> skipped;
+  const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, skipped);
+  if (!skipped.empty()) {
+    notes.push_back(fmt::format("gates that were not applied: {}", fmt::join(skipped, "; ")));
+  }
   bool passed = true;
   Value record;
   record["schema"] = "oscar.verify/1";

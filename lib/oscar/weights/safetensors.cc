@@ -55,7 +55,11 @@ const ElementType* FindType(std::string_view name) {
 json ParseObject(std::string_view text, const fs::path& file) {
   std::set<std::string> keys;
   std::string repeated;
+  bool deep = false;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    constexpr int kDeepest = 16;  // headers need 3; printing a value recurses
+    deep = deep || depth > kDeepest;
+    if (deep) return false;
     if (event == json::parse_event_t::key && depth == 1) {
       const std::string key = parsed.get<std::string>();
       if (!keys.insert(key).second) repeated = key;
@@ -68,6 +72,7 @@ json ParseObject(std::string_view text, const fs::path& file) {
   } catch (const json::exception& e) {
     Damaged(file, std::string("its header is not valid JSON: ") + e.what());
   }
+  if (deep) Damaged(file, "its header is nested too deeply");
   if (!parsed.is_object()) Damaged(file, "its header is not a JSON object");
   if (!repeated.empty()) Damaged(file, "tensor " + Quoted(repeated) + " is listed twice");
   return parsed;
