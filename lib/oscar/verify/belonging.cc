@@ -172,12 +172,14 @@ Value::Array CheckOverlap(const EntrySet& entries, const TraceHeader& text, cons
           found.empty() ? "" : "; ", what, identical.size(), text.sequences.size(),
           overlap.shared_ngrams, overlap.total_ngrams, entries.tags[i]);
     }
-    list.push_back(Value::Object{{"trace", what},
-                                 {"zoo", entries.tags[i]},
-                                 {"known", overlap.known},
-                                 {"shared_ngrams", static_cast<int64_t>(overlap.shared_ngrams)},
-                                 {"total_ngrams", static_cast<int64_t>(overlap.total_ngrams)},
-                                 {"identical_sequences", std::move(identical)}});
+    Value entry;
+    entry["trace"] = what;
+    entry["zoo"] = entries.tags[i];
+    entry["known"] = overlap.known;
+    entry["shared_ngrams"] = static_cast<int64_t>(overlap.shared_ngrams);
+    entry["total_ngrams"] = static_cast<int64_t>(overlap.total_ngrams);
+    entry["identical_sequences"] = std::move(identical);
+    list.push_back(std::move(entry));
   }
   if (found.empty()) return list;
   if (!allowed) {
