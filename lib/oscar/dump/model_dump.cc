@@ -57,10 +57,8 @@ void RequireLayersBefore(const TraceWriter& writer, const TraceHeader& header, i
   }
 }
 
-void RunLayers(const DumpOptions& options, const RunContext& context, const ModelWeights& model,
-               std::vector<std::vector<int32_t>> sequences, const TraceHeader& header,
-               const CaptureSpec& spec, TraceWriter& writer) {
-  ModelRunner runner(model, std::move(sequences), options.device, context);
+void RunLayers(const RunContext& context, const TraceHeader& header, const CaptureSpec& spec,
+               ModelRunner& runner, TraceWriter& writer) {
   if (const auto state = writer.state_file()) {
     runner.RestoreState(*state);
     RequireLayersBefore(writer, header, runner.next_layer());
@@ -104,13 +102,13 @@ DumpResult RunModelDump(const DumpOptions& options, const RunContext& context) {
     result.estimate = EstimateModelDump(*model, spec, header, tokens.sequences, options, context);
     return result;
   }
+  // First, because it refuses devices and sequences before anything is written.
+  ModelRunner runner(*model, std::move(tokens.sequences), options.device, context);
   TraceWriter writer(options.out, header, options.resume, options.force);
   result.was_complete = writer.finished();
   const bool all_there = std::all_of(header.layers.begin(), header.layers.end(),
                                      [&](int layer) { return writer.HasLayer(layer); });
-  if (!all_there) {
-    RunLayers(options, context, *model, std::move(tokens.sequences), header, spec, writer);
-  }
+  if (!all_there) RunLayers(context, header, spec, runner, writer);
   writer.Finish();
   return result;
 }

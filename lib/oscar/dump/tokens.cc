@@ -159,7 +159,9 @@ Value DescribeFile(const std::filesystem::path& file) {
 TokenData LoadTokens(const DumpOptions& options, const ModelWeights& model) {
   TokenData data = options.token_ids.empty() ? FromText(options, model) : FromIds(options, model);
   if (data.sequences.empty()) {
-    throw Error(ErrorCode::kData, "the input holds no tokens", "give more text");
+    const std::filesystem::path& file =
+        options.token_ids.empty() ? options.text.front() : options.token_ids;
+    throw Error(ErrorCode::kData, fmt::format("{} holds no tokens", file.string()));
   }
   return data;
 }
