@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "oscar/core/error.h"
 #include "oscar/dump/estimate.h"
@@ -22,7 +21,6 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
                        const ModelWeights& model, const TokenData& tokens) {
   TraceHeader header;
   header.manifest = tokens.manifest;
-  std::set<uint64_t> grams;
   for (size_t i = 0; i < tokens.sequences.size(); ++i) {
     const std::vector<int32_t>& ids = tokens.sequences[i];
     TraceSequence s;
@@ -30,10 +28,8 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
     s.complete = tokens.complete[i];
     s.sha256 = HashOfIds(ids);
     header.sequences.push_back(s);
-    const std::vector<uint64_t> sampled = SampledNgrams(ids);
-    grams.insert(sampled.begin(), sampled.end());
   }
-  header.ngram_hashes.assign(grams.begin(), grams.end());
+  header.ngram_hashes = DistinctiveNgrams(tokens.sequences);
   ApplyTokenBudget(header.sequences, 0);
   ApplyRowBudget(header.sequences, options.rows_tokens);
   std::vector<int> all(static_cast<size_t>(model.config().layers));
@@ -57,10 +53,8 @@ void RequireLayersBefore(const TraceWriter& writer, const TraceHeader& header, i
   }
 }
 
-void RunLayers(const DumpOptions& options, const RunContext& context, const ModelWeights& model,
-               std::vector<std::vector<int32_t>> sequences, const TraceHeader& header,
-               const CaptureSpec& spec, TraceWriter& writer) {
-  ModelRunner runner(model, std::move(sequences), options.device, context);
+void RunLayers(const RunContext& context, const TraceHeader& header, const CaptureSpec& spec,
+               ModelRunner& runner, TraceWriter& writer) {
   if (const auto state = writer.state_file()) {
     runner.RestoreState(*state);
     RequireLayersBefore(writer, header, runner.next_layer());
@@ -104,13 +98,13 @@ DumpResult RunModelDump(const DumpOptions& options, const RunContext& context) {
     result.estimate = EstimateModelDump(*model, spec, header, tokens.sequences, options, context);
     return result;
   }
+  // First, because it refuses devices and sequences before anything is written.
+  ModelRunner runner(*model, std::move(tokens.sequences), options.device, context);
   TraceWriter writer(options.out, header, options.resume, options.force);
   result.was_complete = writer.finished();
   const bool all_there = std::all_of(header.layers.begin(), header.layers.end(),
                                      [&](int layer) { return writer.HasLayer(layer); });
-  if (!all_there) {
-    RunLayers(options, context, *model, std::move(tokens.sequences), header, spec, writer);
-  }
+  if (!all_there) RunLayers(context, header, spec, runner, writer);
   writer.Finish();
   return result;
 }

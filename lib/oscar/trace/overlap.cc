@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "oscar/trace/trace.h"
@@ -11,6 +12,9 @@ namespace {
 constexpr size_t kGram = 24;
 // One window in so many is kept, chosen by its own hash.
 constexpr uint64_t kSampling = 8;
+
+// A 24-gram that stands this often is a frame of the text (a template, a fixed instruction).
+constexpr int kFrameCount = 4;
 
 // The finaliser of splitmix64: every input bit reaches every output bit.
 uint64_t Mix(uint64_t x) {
@@ -35,6 +39,18 @@ std::vector<uint64_t> SampledNgrams(const std::vector<int32_t>& ids) {
     if (hash % kSampling == 0) hashes.push_back(hash);
   }
   return hashes;
+}
+
+std::vector<uint64_t> DistinctiveNgrams(const std::vector<std::vector<int32_t>>& sequences) {
+  std::map<uint64_t, int> counts;
+  for (const std::vector<int32_t>& ids : sequences) {
+    for (const uint64_t hash : SampledNgrams(ids)) ++counts[hash];
+  }
+  std::vector<uint64_t> distinctive;
+  for (const auto& [hash, count] : counts) {
+    if (count < kFrameCount) distinctive.push_back(hash);
+  }
+  return distinctive;
 }
 
 Overlap FindOverlap(const TraceHeader& a, const TraceHeader& b) {
