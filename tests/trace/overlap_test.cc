@@ -93,6 +93,10 @@ TEST(Overlap, FramesThatRepeatAreNoEvidence) {
     for (const uint64_t hash : SampledNgrams(question)) {
       EXPECT_TRUE(std::binary_search(grams.begin(), grams.end(), hash));
     }
+    // Mostly frame and the first words of a question.
+    for (const uint64_t hash : SampledNgrams({ids.begin() + 400 - 23, ids.begin() + 400 + 12})) {
+      EXPECT_FALSE(std::binary_search(grams.begin(), grams.end(), hash));
+    }
   }
   sequences.pop_back();  // three times is still text
   const std::vector<uint64_t> fewer = DistinctiveNgrams(sequences);

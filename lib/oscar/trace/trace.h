@@ -122,8 +122,8 @@ class TraceSet {
 std::vector<uint64_t> SampledNgrams(const std::vector<int32_t>& ids);
 
 // What `ngram_hashes` of a header holds: the sampled 24-grams of all sequences, sorted, each once,
-// without those that stand four times or more. Text that repeats is a chat template's or a
-// question's frame, and sharing it says nothing about having seen the text.
+// without those that are half or more frame. Frames are runs of 8 tokens that stand four times or
+// more, such as a chat template: sharing one says nothing about having seen the text.
 std::vector<uint64_t> DistinctiveNgrams(const std::vector<std::vector<int32_t>>& sequences);
 
 // Overlap of two headers: "none", "unknown" (ids not known), or the number of shared sampled
