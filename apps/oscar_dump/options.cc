@@ -19,7 +19,7 @@ void AddModelOptions(cli::OptionTable& table, DumpArguments& a) {
       {"text to run the model on",
        ".txt (documents separated by a line of ---), .jsonl (text or messages), .csv or .jsonl "
        "of multiple-choice questions with MMLU or GPQA columns. Documents are packed in "
-       "order, separated by EOS."});
+       "order, separated by EOS; those of several files are interleaved evenly."});
   table.Text("token-ids", "FILE", &a.token_ids,
              {"token ids instead of text",
               "One sequence a line, a JSON array of arrays, or HDF5 with a dataset token_ids or "

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "oscar/core/error.h"
 #include "oscar/dump/estimate.h"
@@ -22,7 +21,6 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
                        const ModelWeights& model, const TokenData& tokens) {
   TraceHeader header;
   header.manifest = tokens.manifest;
-  std::set<uint64_t> grams;
   for (size_t i = 0; i < tokens.sequences.size(); ++i) {
     const std::vector<int32_t>& ids = tokens.sequences[i];
     TraceSequence s;
@@ -30,10 +28,8 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
     s.complete = tokens.complete[i];
     s.sha256 = HashOfIds(ids);
     header.sequences.push_back(s);
-    const std::vector<uint64_t> sampled = SampledNgrams(ids);
-    grams.insert(sampled.begin(), sampled.end());
   }
-  header.ngram_hashes.assign(grams.begin(), grams.end());
+  header.ngram_hashes = DistinctiveNgrams(tokens.sequences);
   ApplyTokenBudget(header.sequences, 0);
   ApplyRowBudget(header.sequences, options.rows_tokens);
   std::vector<int> all(static_cast<size_t>(model.config().layers));
