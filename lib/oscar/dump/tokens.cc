@@ -20,8 +20,6 @@ constexpr int64_t kDefaultTextTokens = 16384;
 
 TokenData FromText(const DumpOptions& options, const ModelWeights& model) {
   TokenData data;
-  Value::Array files;
-  for (const std::filesystem::path& file : options.text) files.push_back(DescribeFile(file));
   const int64_t wanted = options.tokens > 0 ? options.tokens : kDefaultTextTokens;
   LoadedText text = LoadText({.files = options.text,
                               .chat_template = options.chat_template,
@@ -29,6 +27,8 @@ TokenData FromText(const DumpOptions& options, const ModelWeights& model) {
                               .tokens = wanted,
                               .window = options.window},
                              model);
+  Value::Array files;
+  for (const std::filesystem::path& file : options.text) files.push_back(DescribeFile(file));
   data.sequences = std::move(text.packed.sequences);
   int64_t tokens = 0;
   for (const auto& sequence : data.sequences) tokens += static_cast<int64_t>(sequence.size());
