@@ -227,7 +227,7 @@ std::vector<Case> Cases() {
        "oscar-calibrate",
        {"--traces", "@trace", "--model-name", "m", "--out", "@out/e", "--clip-grid", "0.9:0.8:0.1"},
        kUsage,
-       "--clip-grid"},
+       "clip grid"},
       {"CalibrateNoTraces",
        "oscar-calibrate",
        {"--model-name", "m", "--out", "@out/e"},
