@@ -20,7 +20,7 @@ SchemeResult Scheme(const std::string& name, std::vector<double> kl, bool contro
   scheme.name = name;
   scheme.control = control;
   scheme.metrics["attention_kl"] = MetricValue::Of(kl);
-  scheme.regions[1]["attention_kl"] = MetricValue::Of({2 * kl[0]});
+  scheme.regions[1]["attention_kl"] = MetricValue::Of(std::vector<double>{2 * kl[0]});
   scheme.layers = {{7, {{"attention_kl", MetricValue::Of(std::move(kl))}}}};
   return scheme;
 }
@@ -103,7 +103,7 @@ TEST(Gates, FiniteLooksIntoEveryLayer) {
   SchemeResult bad = Scheme("x", {1, 2});
   EXPECT_TRUE(Evaluate(gate, {bad})[0].passed);
   bad.layers[0].metrics["attention_kl"] =
-      MetricValue::Of({std::numeric_limits<double>::infinity()});
+      MetricValue::Of(std::vector<double>{std::numeric_limits<double>::infinity()});
   const GateResult result = Evaluate(gate, {bad})[0];
   EXPECT_FALSE(result.passed);
   EXPECT_THAT(result.reason, HasSubstr("layer 7"));

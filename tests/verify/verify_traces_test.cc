@@ -242,11 +242,11 @@ TEST_F(VerifyTest, RefusesAnotherModelsRotations) {
          p.value.layers.erase(5);
        }},
       {"v layer", "V rotation of layer 2 is missing", [](auto& p) { p.value.layers.erase(2); }},
-      {"dim", "head dim 8, the traces have 16",
+      {"dim", "head dim 8, but 16 in the traces",
        [](auto& p) {
          p.key = test::HadamardFile("qqt_r_h_pbr", 8, {2, 5});
        }},
-      {"heads", "3 KV heads, the traces have 2", [](auto& p) {
+      {"heads", "3 KV heads, but 2 in the traces", [](auto& p) {
          p.key.format_version = 2;
          p.key.source_grouping = "per_kv_head";
          for (auto& [id, layer] : p.key.layers) {

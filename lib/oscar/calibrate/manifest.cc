@@ -190,6 +190,7 @@ Value RecommendationValue(const Recommendation& recommendation) {
   return Value::Object{{"grouping", GroupingName(recommendation.grouping)},
                        {"key", side(recommendation.key)},
                        {"value", side(recommendation.value)},
+                       {"disputed", recommendation.disputed},
                        {"reason", recommendation.reason}};
 }
 

@@ -51,12 +51,13 @@ Recommendation Recommend(const std::map<int, LayerFits>& fits, const Clips& clip
   Recommendation result;
   result.key = RatiosOf(fits, &LayerFits::key, clips.key, 1);
   result.value = RatiosOf(fits, &LayerFits::value, clips.value, 2);
-  const auto reaches = [](const SideRatios& side) {
-    return side.predicted.value_or(0) >= kPredictedThreshold ||
-           side.measured.value_or(0) >= kMeasuredThreshold;
-  };
-  const bool head = reaches(result.key) || reaches(result.value);
-  result.grouping = head ? Grouping::kHead : Grouping::kLayer;
+  const bool predicted = result.key.predicted.value_or(0) >= kPredictedThreshold ||
+                         result.value.predicted.value_or(0) >= kPredictedThreshold;
+  const bool measured = result.key.measured.value_or(0) >= kMeasuredThreshold ||
+                        result.value.measured.value_or(0) >= kMeasuredThreshold;
+  const bool both_known = result.key.measured || result.value.measured;
+  result.grouping = predicted || measured ? Grouping::kHead : Grouping::kLayer;
+  result.disputed = both_known && predicted != measured;
   if (!result.key.predicted && !result.value.predicted) {
     result.reason = "both rotations are data-free";
     return result;
@@ -66,6 +67,7 @@ Recommendation Recommend(const std::map<int, LayerFits>& fits, const Clips& clip
       "{} predicted, {} measured; per head pays from {:g} predicted or {:g} measured",
       Text(result.key.predicted), Text(result.key.measured), Text(result.value.predicted),
       Text(result.value.measured), kPredictedThreshold, kMeasuredThreshold);
+  if (result.disputed) result.reason += "; the two disagree: compare both with oscar-verify";
   return result;
 }
 

@@ -20,6 +20,8 @@ struct SideRatios {
 struct Recommendation {
   Grouping grouping = Grouping::kLayer;
   SideRatios key, value;
+  // The rows speak against the prediction: whoever can should compare both with oscar-verify.
+  bool disputed = false;
   std::string reason;  // one sentence with the numbers
 };
 
@@ -30,6 +32,7 @@ inline constexpr double kPredictedThreshold = 4;
 inline constexpr double kMeasuredThreshold = 1.25;
 
 // Per head when some side's predicted or measured ratio reaches its threshold; shared otherwise.
+// Disputed when only one of the two does although both are known.
 Recommendation Recommend(const std::map<int, LayerFits>& fits, const Clips& clips);
 
 // Measured shared and per-head loss of a side of a layer; nullopt when not measured.

@@ -78,6 +78,28 @@ void AddSingle(const Clips& clips, std::string& text) {
       key.ratio, value.ratio, key.loss, key.per_layer_loss, value.loss, value.per_layer_loss);
 }
 
+std::string Number(const std::optional<double>& ratio) {
+  return ratio ? fmt::format("{:.2f}", *ratio) : "-";
+}
+
+void AddRecommendation(const Recommendation& recommendation, std::string& text) {
+  text += fmt::format("recommended: one rotation per {}{}\n", GroupingName(recommendation.grouping),
+                      recommendation.disputed
+                          ? "; prediction and rows disagree, compare both with oscar-verify"
+                          : "");
+  const std::pair<const char*, const SideRatios*> sides[] = {{"keys", &recommendation.key},
+                                                             {"values", &recommendation.value}};
+  for (const auto& [name, ratios] : sides) {
+    text += fmt::format("  {:<6}  predicted {:>6}  measured {:>6}\n", name,
+                        Number(ratios->predicted), Number(ratios->measured));
+  }
+  text += fmt::format(
+      "  (loss of one rotation per layer over one per KV head, mean over layers; per head pays "
+      "from "
+      "{:g} predicted or {:g} measured)\n",
+      kPredictedThreshold, kMeasuredThreshold);
+}
+
 }  // namespace
 
 std::string SummaryText(const CalibrateOptions& options, const std::map<int, LayerFits>& fits,
@@ -92,8 +114,7 @@ std::string SummaryText(const CalibrateOptions& options, const std::map<int, Lay
   AddHadamardNote(fits, text);
   AddSingle(clips, text);
   text += fmt::format("orthogonality as served in bfloat16: {:.1e} at worst\n", WorstServed(fits));
-  text += fmt::format("recommended: one rotation per {} ({})\n",
-                      GroupingName(recommendation.grouping), recommendation.reason);
+  AddRecommendation(recommendation, text);
   text += fmt::format("written: {}\n", options.out.string());
   return text;
 }

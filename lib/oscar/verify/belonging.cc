@@ -37,12 +37,12 @@ void CheckSide(const ZooEntry& entry, const ZooFile& file, bool key,
     }
     const int64_t dim = key ? shape.k_dim : shape.v_dim;
     if (found->second.dim != dim) {
-      throw Error(ErrorCode::kMismatch,
-                  fmt::format("{}: head dim {}, {} has {}", where, found->second.dim, what, dim));
+      throw Error(ErrorCode::kMismatch, fmt::format("{}: head dim {}, but {} in {}", where,
+                                                    found->second.dim, dim, what));
     }
     if (found->second.heads != 0 && found->second.heads != shape.kv_heads) {
-      throw Error(ErrorCode::kMismatch, fmt::format("{}: {} KV heads, {} has {}", where,
-                                                    found->second.heads, what, shape.kv_heads));
+      throw Error(ErrorCode::kMismatch, fmt::format("{}: {} KV heads, but {} in {}", where,
+                                                    found->second.heads, shape.kv_heads, what));
     }
   }
 }
@@ -111,8 +111,8 @@ void CheckSameModel(const ZooEntry& entry, const Value& identity,
     identified = identified || key.identifies;
     if (stated == found) continue;
     throw Error(ErrorCode::kMismatch,
-                fmt::format("{}: made for a model with {} '{}', {} has '{}'", entry.folder.string(),
-                            key.data, stated, what, found),
+                fmt::format("{}: made for a model with {} '{}', but it is '{}' in {}",
+                            entry.folder.string(), key.data, stated, found, what),
                 "rotations fit the model they were calibrated on, even where shapes agree");
   }
   CheckSide(entry, entry.key, true, shapes, what);
@@ -172,12 +172,14 @@ Value::Array CheckOverlap(const EntrySet& entries, const TraceHeader& text, cons
           found.empty() ? "" : "; ", what, identical.size(), text.sequences.size(),
           overlap.shared_ngrams, overlap.total_ngrams, entries.tags[i]);
     }
-    list.push_back(Value::Object{{"trace", what},
-                                 {"zoo", entries.tags[i]},
-                                 {"known", overlap.known},
-                                 {"shared_ngrams", static_cast<int64_t>(overlap.shared_ngrams)},
-                                 {"total_ngrams", static_cast<int64_t>(overlap.total_ngrams)},
-                                 {"identical_sequences", std::move(identical)}});
+    Value entry;
+    entry["trace"] = what;
+    entry["zoo"] = entries.tags[i];
+    entry["known"] = overlap.known;
+    entry["shared_ngrams"] = static_cast<int64_t>(overlap.shared_ngrams);
+    entry["total_ngrams"] = static_cast<int64_t>(overlap.total_ngrams);
+    entry["identical_sequences"] = std::move(identical);
+    list.push_back(std::move(entry));
   }
   if (found.empty()) return list;
   if (!allowed) {

@@ -19,7 +19,7 @@ struct MetricValue {
   std::vector<double> samples;
 
   static MetricValue Of(std::vector<double> samples);
-  static MetricValue OfSummary(const Summary& summary) { return {summary, {}}; }
+  static MetricValue Of(const Summary& summary) { return {summary, {}}; }
 };
 
 // By name of the metric.
