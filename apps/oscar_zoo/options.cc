@@ -31,8 +31,9 @@ cli::OptionTable MakeZooTable(ZooOptions& options) {
               "GLM-4-MoE), wrong for all others. Default: off."});
   table.Example("oscar-zoo show rotation_zoo/SmolLM2-135M-Instruct/seq16384_prompt8_group64",
                 "what the entry holds, layer by layer");
-  table.Example("oscar-zoo env rotation_zoo/SmolLM2-135M-Instruct/seq16384_prompt8_group64 --engine sglang",
-                "shell lines that set the engine's variables");
+  table.Example(
+      "oscar-zoo env rotation_zoo/SmolLM2-135M-Instruct/seq16384_prompt8_group64 --engine sglang",
+      "shell lines that set the engine's variables");
   return table;
 }
 

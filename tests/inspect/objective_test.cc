@@ -26,6 +26,15 @@ TEST(Objective, NamesTargetAndComposition) {
   }
 }
 
+TEST(Objective, SideOfAFileOnItsOwn) {
+  ZooFile file;
+  file.objective = "sst_r_h_pbr";
+  EXPECT_EQ(GuessSide(file, "k_x.pt"), ZooSide::kValue);
+  file.objective = "cov_eig_hadamard_perhead";
+  EXPECT_EQ(GuessSide(file, "a/v_perhead.pt"), ZooSide::kValue);
+  EXPECT_EQ(GuessSide(file, "v_a/k_perhead.pt"), ZooSide::kKey);
+}
+
 // The product is undone exactly: H is its own inverse in float64 up to rounding of log2(D) steps.
 TEST(Objective, EveryCompositionIsUndone) {
   for (const int64_t dim : {1, 2, 3, 6, 8, 16, 96, 100, 128}) {

@@ -269,8 +269,7 @@ InspectReport DiffZoo(const fs::path& a, const fs::path& b) {
   } else {
     const ZooFile first = ReadZooFile(a);
     const ZooFile second = ReadZooFile(b);
-    const ZooSide side = SideOfObjective(first.objective).value_or(ZooSide::kKey);
-    Add("file", CompareFiles(first, second, side), worst, report);
+    Add("file", CompareFiles(first, second, GuessSide(first, a)), worst, report);
   }
   report.record["verdict"] = TextOf(worst).name;
   report.passed = worst != Sameness::kDifferent;

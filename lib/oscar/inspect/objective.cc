@@ -59,6 +59,11 @@ Matrix UndoDealtHadamard(const Matrix& r) {
 
 }  // namespace
 
+ZooSide GuessSide(const ZooFile& file, const std::filesystem::path& path) {
+  const bool value_name = path.filename().string().starts_with("v_");
+  return SideOfObjective(file.objective).value_or(value_name ? ZooSide::kValue : ZooSide::kKey);
+}
+
 Objective ParseObjective(const std::string& objective, ZooSide side) {
   if (objective == "hadamard") return {std::nullopt, "hadamard"};
   if (objective == "cov_eig_hadamard_perhead") {

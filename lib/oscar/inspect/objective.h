@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,9 @@
 #include "oscar/zoo/entry.h"
 
 namespace oscar {
+
+// Side of a file on its own: by its objective, else by its name ("v_...": values).
+ZooSide GuessSide(const ZooFile& file, const std::filesystem::path& path);
 
 struct Objective {
   std::optional<Target> target;  // nullopt: the objective names no target that we know

@@ -145,8 +145,7 @@ InspectReport ShowZoo(const std::vector<fs::path>& inputs) {
     } else {
       const ZooFile file = ReadZooFile(input);
       record["kind"] = "file";
-      record["file"] =
-          DescribeFile(file, input, SideOfObjective(file.objective).value_or(ZooSide::kKey));
+      record["file"] = DescribeFile(file, input, GuessSide(file, input));
       report.text += FileText(record["file"]);
     }
     records.push_back(std::move(record));

@@ -8,6 +8,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/inspect/commands.h"
+#include "oscar/inspect/objective.h"
 #include "oscar/inspect/provenance.h"
 #include "oscar/trace/trace.h"
 #include "oscar/zoo/entry.h"
@@ -97,9 +98,7 @@ Checked CheckInput(const fs::path& input, const std::optional<TraceSet>& traces,
       const ZooFile file = ReadZooFile(input);
       checked.findings = ValidateFile(file, input.string());
       if (traces) {
-        const auto side = SideOfObjective(file.objective);
-        AddProvenance(file, side.value_or(ZooSide::kKey), input.string(), *traces, context,
-                      checked);
+        AddProvenance(file, GuessSide(file, input), input.string(), *traces, context, checked);
       }
     }
   } catch (const Error& error) {
