@@ -55,7 +55,8 @@ TEST(Pipelines, GgufRules) {
     SCOPED_TRACE(pipeline.At("name").AsString());
     const Value& model = pipeline.At("tokenizer").At("model");
     std::vector<std::pair<int64_t, std::string>> tokens;
-    for (const auto& [text, id] : model.At("vocab").AsObject()) tokens.emplace_back(id.AsInt(), text);
+    for (const auto& [text, id] : model.At("vocab").AsObject())
+      tokens.emplace_back(id.AsInt(), text);
     std::sort(tokens.begin(), tokens.end());
     Value::Array texts, merges;
     for (const auto& [id, text] : tokens) {
