@@ -1,7 +1,6 @@
 #include "oscar/quant/matmul.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <vector>
 
@@ -55,32 +54,45 @@ OSCAR_INLINE void PackPanel(const Problem& p, int64_t first, int64_t columns, fl
   }
 }
 
-// `rows` rows of A times one packed panel of two vectors.
+// `rows` rows of A times one packed panel of two vectors. The sums are two plain arrays and leave
+// them one vector at a time: anything else makes GCC keep them in memory instead of registers.
 template <typename V, int64_t rows>
 OSCAR_INLINE void Tile(const Problem& p, int64_t row, int64_t first, int64_t columns,
                        const float* packed) {
-  constexpr int64_t panel = kPanel<V>;
-  std::array<std::array<V, 2>, static_cast<size_t>(rows)> sums;
+  constexpr int64_t lanes = kPanel<V> / 2;
+  V low[static_cast<size_t>(rows)];
+  V high[static_cast<size_t>(rows)];
 #pragma GCC unroll 8
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] = {};
+  for (int64_t i = 0; i < rows; ++i) {
+    low[i] = V{};
+    high[i] = V{};
+  }
   const float* const a = p.a.data + row * p.a.stride;
   for (int64_t d = 0; d < p.k; ++d) {
-    V b[2];
-    std::memcpy(b, packed + d * panel, sizeof(b));
+    V b_low;
+    V b_high;
+    std::memcpy(&b_low, packed + d * kPanel<V>, sizeof(V));
+    std::memcpy(&b_high, packed + d * kPanel<V> + lanes, sizeof(V));
 #pragma GCC unroll 8
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const float x = a[static_cast<int64_t>(i) * p.a.stride + d];
-      sums[i][0] += x * b[0];
-      sums[i][1] += x * b[1];
+    for (int64_t i = 0; i < rows; ++i) {
+      const float x = a[i * p.a.stride + d];
+      low[i] += x * b_low;
+      high[i] += x * b_high;
     }
   }
 #pragma GCC unroll 8
-  for (size_t i = 0; i < sums.size(); ++i) {
-    float* const c = p.c.data + (row + static_cast<int64_t>(i)) * p.c.stride + first;
-    if (columns == panel) {
-      std::memcpy(c, &sums[i], sizeof(sums[i]));
+  for (int64_t i = 0; i < rows; ++i) {
+    float* const c = p.c.data + (row + i) * p.c.stride + first;
+    const V out_low = low[i];
+    const V out_high = high[i];
+    if (columns == kPanel<V>) {
+      std::memcpy(c, &out_low, sizeof(V));
+      std::memcpy(c + lanes, &out_high, sizeof(V));
     } else {
-      std::memcpy(c, &sums[i], static_cast<size_t>(columns) * sizeof(float));
+      float out[kPanel<V>];
+      std::memcpy(out, &out_low, sizeof(V));
+      std::memcpy(out + lanes, &out_high, sizeof(V));
+      for (int64_t j = 0; j < columns; ++j) c[j] = out[j];
     }
   }
 }

@@ -25,16 +25,16 @@ struct TorchTensor {
   std::vector<int64_t> strides;  // in elements
   int64_t storage_offset = 0;    // in elements
   int64_t storage_elements = 0;
-  std::string storage_key;       // tensors with the same key share a storage
+  std::string storage_key;            // tensors with the same key share a storage
   std::shared_ptr<const void> owner;  // keeps `storage` alive
   const uint8_t* storage = nullptr;
 
   int64_t elements() const;
   bool contiguous() const;
-  // Pointer to the first element when contiguous; OSCAR_CHECK otherwise.
+  // Pointer to the first element when contiguous; OSCAR_CHECK otherwise. Aligned for `dtype`.
   const uint8_t* ContiguousData() const;
-  // Elements in row-major order, converted; any stride. Throws Error(kUnsupported) for types that
-  // do not convert (bool to float is 0/1).
+  // Elements in row-major order, converted; any stride (bool becomes 0/1). ToInts throws
+  // Error(kUnsupported) for floating types.
   std::vector<float> ToFloats() const;
   std::vector<double> ToDoubles() const;
   std::vector<int64_t> ToInts() const;
@@ -43,7 +43,7 @@ struct TorchTensor {
 // The pickled object graph, restricted to what tensors in plain containers need.
 class TorchValue {
  public:
-  using List = std::vector<TorchValue>;            // lists and tuples
+  using List = std::vector<TorchValue>;                         // lists and tuples
   using Dict = std::vector<std::pair<TorchValue, TorchValue>>;  // insertion order kept
 
   std::variant<std::monostate, bool, int64_t, double, std::string, TorchTensor,
@@ -56,10 +56,17 @@ class TorchValue {
   const TorchValue* Find(const std::string& key) const;
 };
 
+struct TorchReadOptions {
+  // Compare the CRC-32 of every storage that is read (structure and pickle are always compared).
+  // Costs one pass over the file; importers of large dumps may switch it off, as torch.load does.
+  bool check_storage_crc = true;
+};
+
 // Reads a whole file. Accepts any archive root name, stored or deflated members, byteorder little.
 // Throws Error(kIo / kFormat / kUnsupported) naming file, member, pickle offset and reason; unknown
 // GLOBALs are refused by name, shapes that lie about their storage are refused.
-TorchValue ReadTorchFile(const std::filesystem::path& path);
+// Stored members are not copied: tensors point into the memory map and keep it alive.
+TorchValue ReadTorchFile(const std::filesystem::path& path, const TorchReadOptions& options = {});
 
 // A float32 / bf16 / int32 / ... tensor to be written, contiguous.
 struct TorchTensorData {
@@ -78,9 +85,11 @@ class TorchOut {
       data;
 };
 
-// Writes `value` as a zip of stored members, 64-byte aligned, archive root `root` (the official
-// writer uses the file name without extension). Deterministic bytes, no time stamps.
-// Writes directly to `path` (callers publish). Throws Error(kIo).
+// Writes `value` as a zip of stored members, 64-byte aligned, archive root `root` (torch.save uses
+// the file name without extension). Member order, alignment and pickle opcodes are those of
+// torch.save of PyTorch 2.11. Strings and ints are pickled by value; tensors over the same bytes
+// share a storage. Deterministic bytes, no time stamps. Writes directly to `path` (callers
+// publish). Throws Error(kIo), or Error(kUnsupported) beyond 4 GiB.
 void WriteTorchFile(const std::filesystem::path& path, const TorchOut& value,
                     const std::string& root);
 

@@ -70,7 +70,6 @@ std::vector<double> HiddenErrors(const ModelRunner& runner, int stream, int64_t 
 
 void AddTokenMetrics(const LogitComparison& logits, const KvScheme& scheme,
                      const std::vector<std::vector<int32_t>>& sequences, EndToEndResult& result) {
-  std::vector<double> kl, top1, ratio;
   size_t start = 0;
   for (const auto& sequence : sequences) {
     const auto first = static_cast<size_t>(FirstAffected(scheme));
@@ -83,16 +82,12 @@ void AddTokenMetrics(const LogitComparison& logits, const KvScheme& scheme,
     }
     if (count > 0) {
       const auto n = static_cast<double>(count);
-      kl.push_back(kl_sum / n);
-      top1.push_back(agree / n);
-      ratio.push_back(std::exp(nll_sum / n));
-      result.tokens += static_cast<int64_t>(count);
+      result.next_token_kl.push_back(kl_sum / n);
+      result.top1_agreement.push_back(agree / n);
+      result.perplexity_ratio.push_back(std::exp(nll_sum / n));
     }
     start += sequence.size();
   }
-  result.next_token_kl = Summarize(kl);
-  result.top1_agreement = Summarize(top1);
-  result.perplexity_ratio = Summarize(ratio);
 }
 
 }  // namespace
@@ -131,8 +126,8 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
   while (runner.next_layer() < layers) {
     runner.RunLayer(nullptr, nullptr);
     for (size_t s = 0; s < streams.size(); ++s) {
-      results[s].hidden_error.push_back(Summarize(
-          HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences)));
+      results[s].hidden_error.push_back(
+          HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences));
     }
     context.progress->Advance(1);
   }

@@ -8,7 +8,6 @@
 
 #include "oscar/core/layer.h"
 #include "oscar/core/progress.h"
-#include "oscar/metrics/summary.h"
 #include "oscar/quant/scheme.h"
 #include "oscar/weights/model_weights.h"
 
@@ -28,16 +27,15 @@ class SchemeTap final : public KvTap {
   int threads_;
 };
 
-// Means and standard errors over sequences. Token metrics cover the positions that see at least one
-// quantised key (position >= sink + recent, every position without windows).
+// One value per sequence. Token metrics cover the positions that see at least one quantised key
+// (position >= sink + recent, every position without windows).
 struct EndToEndResult {
   std::string scheme;
-  // sqrt(mean over tokens of |h_hat - h|^2 / |h|^2) after each layer.
-  std::vector<Summary> hidden_error;
-  Summary next_token_kl;     // KL(P || P_hat) in nats
-  Summary top1_agreement;    // share of positions with the same most likely token
-  Summary perplexity_ratio;  // exp(mean(nll_hat - nll))
-  int64_t tokens = 0;        // positions counted
+  // [layers]: sqrt(mean over tokens of |h_hat - h|^2 / |h|^2) after each layer.
+  std::vector<std::vector<double>> hidden_error;
+  std::vector<double> next_token_kl;     // KL(P || P_hat) in nats
+  std::vector<double> top1_agreement;    // share of positions with the same most likely token
+  std::vector<double> perplexity_ratio;  // exp(mean(nll_hat - nll))
 };
 
 // Runs every sequence once per scheme plus once exactly; all schemes share each layer's weights.

@@ -1,0 +1,1 @@
+oscar_add_program(oscar-calibrate LIBRARIES oscar::calibrate)

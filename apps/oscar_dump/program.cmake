@@ -1,0 +1,3 @@
+if(OSCAR_TORCH)
+  oscar_add_program(oscar-dump LIBRARIES oscar::dump oscar::model oscar::h5)
+endif()

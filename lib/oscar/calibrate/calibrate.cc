@@ -1,0 +1,129 @@
+#include "oscar/calibrate/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <map>
+#include <set>
+
+#include "oscar/calibrate/clips.h"
+#include "oscar/calibrate/layer_fits.h"
+#include "oscar/calibrate/manifest.h"
+#include "oscar/calibrate/recommendation.h"
+#include "oscar/calibrate/summary.h"
+#include "oscar/core/error.h"
+#include "oscar/core/hash.h"
+#include "oscar/core/parallel.h"
+#include "oscar/linalg/blas.h"
+#include "oscar/trace/trace.h"
+#include "oscar/zoo/entry.h"
+
+namespace oscar {
+namespace {
+
+std::vector<std::string> HashTraces(const CalibrateOptions& options, int threads) {
+  std::vector<std::string> hashes(options.traces.size());
+  ParallelFor(static_cast<int64_t>(hashes.size()), threads, [&](int64_t i) {
+    const auto index = static_cast<size_t>(i);
+    hashes[index] = Sha256File(options.traces[index].string());
+  });
+  std::map<std::string, std::string> seen;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const auto [first, fresh] = seen.emplace(hashes[i], options.traces[i].string());
+    if (!fresh) {
+      throw Error(
+          ErrorCode::kUsage,
+          fmt::format("{} and {} are the same trace", first->second, options.traces[i].string()),
+          "its tokens would count twice");
+    }
+  }
+  return hashes;
+}
+
+// The same text twice in one calibration weighs twice: odd, but not wrong.
+void WarnAboutRepeats(const TraceSet& traces, const RunContext& context) {
+  std::set<std::string> seen;
+  int64_t repeated = 0;
+  for (const TraceReader& trace : traces.traces()) {
+    for (const TraceSequence& sequence : trace.header().sequences) {
+      if (sequence.sha256.empty()) continue;
+      repeated += seen.insert(sequence.sha256).second ? 0 : 1;
+    }
+  }
+  if (repeated > 0) {
+    context.progress->Warn(
+        fmt::format("{} sequences are repeated among the traces and count twice", repeated));
+  }
+}
+
+void WarnAboutGrouping(const CalibrateOptions& options, const Recommendation& recommendation,
+                       const RunContext& context) {
+  if (recommendation.grouping == Grouping::kLayer || options.grouping == Grouping::kHead) return;
+  context.progress->Warn("one rotation per KV head is recommended (--grouping head): " +
+                         recommendation.reason);
+}
+
+ZooFile MakeFile(const std::map<int, LayerFits>& fits, SideFits LayerFits::*side,
+                 Composition composition) {
+  ZooFile file;
+  const SideFits& first = fits.begin()->second.*side;
+  const bool per_head = first.grouping == Grouping::kHead;
+  file.format_version = per_head ? 2 : 1;
+  file.objective = Objective(first.target, composition);
+  file.source_grouping = per_head ? "per_kv_head" : "layer";
+  for (const auto& [layer, fit] : fits) {
+    const SideFits& here = fit.*side;
+    ZooLayer& entry = file.layers[layer];
+    entry.heads = per_head ? static_cast<int64_t>(here.rotations.size()) : 0;
+    entry.dim = here.dim;
+    for (const RotationFit& rotation : here.rotations) {
+      entry.rotation.insert(entry.rotation.end(), rotation.stored.begin(), rotation.stored.end());
+    }
+    if (per_head) continue;
+    for (const double value : here.rotations.front().eigen.values) {
+      entry.eigenvalues.push_back(static_cast<float>(value));
+    }
+  }
+  return file;
+}
+
+std::string FileName(const char* side, const ZooFile& file) {
+  return fmt::format("{}_rotation_{}.pt", side, file.objective);
+}
+
+}  // namespace
+
+CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& context) {
+  const auto start = std::chrono::steady_clock::now();
+  options.Check();
+  // Matrices are fitted in parallel, each by one BLAS thread: the bits do not depend on the number
+  // of threads, and small eigenproblems gain nothing from more.
+  SetBlasThreads(1);
+  const TraceSet traces(options.traces);
+  WarnAboutRepeats(traces, context);
+  const std::vector<std::string> hashes = HashTraces(options, context.threads);
+  const std::map<int, LayerFits> fits = FitLayers(traces, options, context);
+  const Clips clips = ChooseClips(traces, fits, options, context);
+  const Recommendation recommendation = Recommend(fits, clips);
+  WarnAboutGrouping(options, recommendation, context);
+
+  CalibrateResult result;
+  result.manifest = MakeManifest(options, traces, hashes, fits, clips, recommendation);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  result.manifest["volatile"] = Value::Object{
+      {"seconds", seconds.count()}, {"threads", context.threads}, {"blas", BlasDescription()}};
+  const ZooFile key = MakeFile(fits, &LayerFits::key, options.fit.composition);
+  const ZooFile value = MakeFile(fits, &LayerFits::value, options.fit.composition);
+  if (context.cancel != nullptr) context.cancel->ThrowIfCancelled("nothing was written");
+  WriteZooEntry(options.out, key, value, FileName("k", key), FileName("v", value), result.manifest,
+                options.force);
+  result.summary = SummaryText(options, fits, clips, recommendation);
+  result.record = Value::Object{{"schema", "oscar.calibrate/1"},
+                                {"folder", options.out.string()},
+                                {"manifest", result.manifest}};
+  return result;
+}
+
+std::string BlasLibrary() { return BlasDescription(); }
+
+}  // namespace oscar

@@ -1,0 +1,14 @@
+// What this build's LibTorch is. No LibTorch type appears in this header.
+#pragma once
+
+#include <string>
+
+namespace oscar {
+
+// Version of the headers this was built with, for example "2.11.0".
+std::string LibTorchVersion();
+
+// True when a CUDA build of LibTorch is linked (OSCAR_TORCH_CUDA) and a device is there.
+bool CudaAvailable();
+
+}  // namespace oscar

@@ -1,0 +1,132 @@
+#include "oscar/report/verify_table.h"
+
+#include <fmt/format.h>
+
+#include "oscar/core/error.h"
+#include "oscar/report/table.h"
+
+namespace oscar {
+namespace {
+
+const std::vector<MetricColumn>& AllMetrics() {
+  static const std::vector<MetricColumn> kMetrics = {
+      {"key_error", "K error"},         {"value_error", "V error"},
+      {"logit_error", "logit error"},   {"attention_kl", "attention KL"},
+      {"output_error", "output error"}, {"projected_output_error", "o W_O error"},
+      {"hidden_error", "hidden error"}, {"next_token_kl", "next-token KL"},
+      {"top1_agreement", "top-1"},      {"perplexity_ratio", "PPL ratio"},
+  };
+  return kMetrics;
+}
+
+std::string Mean(const Value* metric) {
+  const Value* mean = metric == nullptr ? nullptr : metric->Find("mean");
+  return mean != nullptr && mean->is_number() ? ShortNumber(mean->AsDouble()) : "-";
+}
+
+std::string MeanAndError(const Value* metric) {
+  std::string text = Mean(metric);
+  const Value* se = metric == nullptr ? nullptr : metric->Find("se");
+  if (se != nullptr && se->is_number() && se->AsDouble() > 0) {
+    text += " \u00b1" + ShortNumber(se->AsDouble());
+  }
+  return text;
+}
+
+const Value* Nested(const Value& value, const char* outer, const std::string& inner) {
+  const Value* found = value.Find(outer);
+  return found == nullptr ? nullptr : found->Find(inner);
+}
+
+bool IsControl(const Value& scheme) {
+  const Value* control = scheme.Find("control");
+  return control != nullptr && control->is_bool() && control->AsBool();
+}
+
+}  // namespace
+
+std::string CheckedVerdict(const Value& record) {
+  const Value* schema = record.Find("schema");
+  if (schema == nullptr || *schema != Value("oscar.verify/1")) {
+    throw Error(ErrorCode::kFormat, fmt::format("report: expected schema oscar.verify/1, found {}",
+                                                schema == nullptr ? "none" : schema->ToJson()));
+  }
+  return record.At("verdict").AsString();
+}
+
+std::vector<MetricColumn> PresentMetrics(const Value& record) {
+  std::vector<MetricColumn> present;
+  for (const MetricColumn& column : AllMetrics()) {
+    for (const Value& scheme : record.At("schemes").AsArray()) {
+      if (Nested(scheme, "metrics", column.key) != nullptr) {
+        present.push_back(column);
+        break;
+      }
+    }
+  }
+  return present;
+}
+
+Cells SchemeCells(const Value& record) {
+  const std::vector<MetricColumn> columns = PresentMetrics(record);
+  Cells cells = {{"scheme", "bits"}};
+  for (const MetricColumn& column : columns) cells[0].push_back(column.title);
+  for (const Value& scheme : record.At("schemes").AsArray()) {
+    std::vector<std::string> row = {
+        scheme.At("name").AsString(),
+        fmt::format("{:.2f}", scheme.At("bits_per_element").AsDouble())};
+    for (const MetricColumn& column : columns) {
+      row.push_back(MeanAndError(Nested(scheme, "metrics", column.key)));
+    }
+    cells.push_back(std::move(row));
+  }
+  return cells;
+}
+
+Cells RegionCells(const Value& record) {
+  Cells cells = {{"scheme", "KL sink", "middle", "recent", "logit error sink", "middle", "recent",
+                  "mass sink", "middle", "recent"}};
+  for (const Value& scheme : record.At("schemes").AsArray()) {
+    if (scheme.Find("regions") == nullptr) continue;
+    std::vector<std::string> row = {scheme.At("name").AsString()};
+    for (const char* metric : {"attention_kl", "logit_error", "mass"}) {
+      for (const char* region : {"sink", "middle", "recent"}) {
+        const Value* found = Nested(scheme, "regions", region);
+        row.push_back(Mean(found == nullptr ? nullptr : found->Find(metric)));
+      }
+    }
+    cells.push_back(std::move(row));
+  }
+  return cells;
+}
+
+Cells LayerCells(const Value& record, const std::string& metric) {
+  Cells cells = {{"layer"}};
+  for (const Value& scheme : record.At("schemes").AsArray()) {
+    const Value* layers = scheme.Find("layers");
+    if (IsControl(scheme) || layers == nullptr) continue;
+    cells[0].push_back(scheme.At("name").AsString());
+    for (size_t i = 0; i < layers->AsArray().size(); ++i) {
+      const Value& layer = layers->AsArray()[i];
+      if (cells.size() <= i + 1) cells.push_back({layer.At("layer").ToJson()});
+      cells[i + 1].push_back(Mean(Nested(layer, "metrics", metric)));
+    }
+  }
+  return cells;
+}
+
+Cells GateCells(const Value& record) {
+  Cells cells = {{"gate", "value", "bound", "result"}};
+  for (const Value& gate : record.At("gates").AsArray()) {
+    const Value& value = gate.At("value");
+    const Value& bound = gate.At("bound");
+    cells.push_back(
+        {gate.At("name").AsString(), value.is_number() ? ShortNumber(value.AsDouble()) : "-",
+         fmt::format("{} {}", gate.At("comparison").AsString(),
+                     bound.is_number() ? ShortNumber(bound.AsDouble()) : bound.ToJson()),
+         gate.At("passed").AsBool() ? "pass" : "FAIL"});
+  }
+  return cells;
+}
+
+}  // namespace oscar

@@ -1,0 +1,23 @@
+#include "oscar/verify/verify.h"
+
+#include "oscar/core/error.h"
+
+namespace oscar {
+
+Value RunVerify(const VerifyOptions& options, const RunContext& context) {
+  const bool with_traces = !options.traces.traces.empty();
+  const bool with_model = !options.model.model.empty();
+  if (!with_traces && !with_model) {
+    throw Error(ErrorCode::kUsage, "nothing to verify on: neither --traces nor --model is given");
+  }
+  if (with_model == options.model.text.empty()) {
+    throw Error(ErrorCode::kUsage, with_model ? "--model needs --text" : "--text needs --model");
+  }
+  const std::vector<Gate> gates = ReadGates(options.traces.gates);
+  Verification verification;
+  if (with_traces) verification = VerifyTraces(options.traces, context);
+  if (with_model) VerifyModel(options.model, options.traces, context, verification);
+  return BuildRecord(verification, gates);
+}
+
+}  // namespace oscar

@@ -1,0 +1,23 @@
+// The use case of oscar-verify: zoo entries against held-out traces, the model, or both.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "oscar/core/progress.h"
+#include "oscar/core/value.h"
+#include "oscar/verify/verify_model.h"
+#include "oscar/verify/verify_traces.h"
+
+namespace oscar {
+
+struct VerifyOptions {
+  TraceVerifyOptions traces;  // no traces given: the model only
+  ModelVerifyOptions model;   // no model given: traces only
+};
+
+// The record of docs/formats/report.md. Throws Error(kUsage) when there is neither a trace nor a
+// model with text, and what the two halves throw.
+Value RunVerify(const VerifyOptions& options, const RunContext& context);
+
+}  // namespace oscar

@@ -1,0 +1,145 @@
+#include "oscar/verify/verify_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "oscar/core/error.h"
+#include "oscar/core/hash.h"
+#include "oscar/text/load_text.h"
+#include "oscar/verify/belonging.h"
+#include "oscar/verify/end_to_end.h"
+#include "oscar/weights/fingerprint.h"
+
+namespace oscar {
+namespace {
+
+std::map<int, LayerShape> ShapesOf(const ModelConfig& config) {
+  std::map<int, LayerShape> shapes;
+  for (int layer = 0; layer < config.layers; ++layer) shapes[layer] = config.ShapeOfLayer(layer);
+  return shapes;
+}
+
+// The text as the header of a trace, for the overlap rule.
+TraceHeader HeaderOf(const std::vector<std::vector<int32_t>>& sequences) {
+  TraceHeader header;
+  for (const std::vector<int32_t>& ids : sequences) {
+    TraceSequence sequence;
+    sequence.length = static_cast<int64_t>(ids.size());
+    sequence.sha256 = Sha256Hex(ids.data(), ids.size() * sizeof(int32_t));
+    header.sequences.push_back(sequence);
+  }
+  header.ngram_hashes = DistinctiveNgrams(sequences);
+  return header;
+}
+
+std::vector<KvScheme> Schemes(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
+                              const std::map<int, LayerShape>& shapes,
+                              const std::vector<ModelRotations>& rotations,
+                              std::vector<std::string>& notes) {
+  std::vector<std::string> names = options.schemes;
+  if (names == std::vector<std::string>{"default"}) {
+    names = {"bf16", "naive", "hadamard", "clip-only"};
+    if (!rotations.empty()) names.emplace_back("oscar");
+  }
+  std::vector<KvScheme> schemes;
+  for (KvScheme& scheme : SelectSchemes(names, shapes, shared.method, rotations, notes)) {
+    // Every scheme is one more run of the model, so only the entries under test get a control.
+    const bool control = shared.controls && scheme.name.starts_with("oscar");
+    schemes.push_back(scheme);
+    if (control) schemes.push_back(MatchedNoiseControl(std::move(scheme), shared.seed));
+  }
+  return schemes;
+}
+
+double MeanBits(const KvScheme& scheme, const std::map<int, LayerShape>& shapes, int64_t tokens) {
+  double sum = 0;
+  for (const auto& [layer, shape] : shapes) sum += scheme.BitsPerElement(shape, layer, tokens);
+  return sum / static_cast<double>(shapes.size());
+}
+
+// The result of that name, appended when it is not there yet.
+SchemeResult& ResultOf(const KvScheme& scheme, double bits, Verification& verification) {
+  const auto found = std::ranges::find(verification.schemes, scheme.name, &SchemeResult::name);
+  if (found != verification.schemes.end()) return *found;
+  SchemeResult& added = verification.schemes.emplace_back();
+  added.name = scheme.name;
+  added.label = scheme.label;
+  added.control = scheme.matched_noise;
+  added.bits_per_element = bits;
+  return added;
+}
+
+void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
+  result.metrics["next_token_kl"] = MetricValue::Of(measured.next_token_kl);
+  result.metrics["top1_agreement"] = MetricValue::Of(measured.top1_agreement);
+  result.metrics["perplexity_ratio"] = MetricValue::Of(measured.perplexity_ratio);
+  result.metrics["hidden_error"] = MetricValue::Of(measured.hidden_error.back());
+  for (size_t layer = 0; layer < measured.hidden_error.size(); ++layer) {
+    const int id = static_cast<int>(layer);
+    auto found = std::ranges::find(result.layers, id, &LayerMetrics::layer);
+    if (found == result.layers.end()) {
+      result.layers.push_back({id, {}});
+      found = std::prev(result.layers.end());
+    }
+    found->metrics["hidden_error"] = MetricValue::Of(measured.hidden_error[layer]);
+  }
+}
+
+void DescribeInputs(const ModelVerifyOptions& options, const ModelWeights& model,
+                    Verification& verification) {
+  verification.inputs["model"] =
+      Value::Object{{"id", model.model_id()}, {"config_hash", model.config_hash()}};
+  Value::Array files;
+  for (const std::filesystem::path& file : options.text) {
+    files.push_back(
+        Value::Object{{"name", file.filename().string()}, {"sha256", Sha256File(file.string())}});
+  }
+  verification.inputs["text"] = std::move(files);
+  if (verification.inputs.Find("traces") == nullptr) {
+    verification.inputs["traces"] = Value::Array{};
+  }
+}
+
+}  // namespace
+
+void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
+                 const RunContext& context, Verification& verification) {
+  const std::unique_ptr<ModelWeights> model = OpenModel(options.model);
+  const std::map<int, LayerShape> shapes = ShapesOf(model->config());
+  Value identity;
+  identity["model_id"] = model->model_id();
+  identity["config_hash"] = model->config_hash();
+  identity["weights_fingerprint"] = WeightsFingerprint(*model);
+  const EntrySet entries = ReadEntries(shared.zoo);
+  for (const ZooEntry& entry : entries.entries) {
+    CheckSameModel(entry, identity, shapes, "the model", verification.notes);
+  }
+  const LoadedText text = LoadText({.files = options.text,
+                                    .chat_template = options.chat_template,
+                                    .seed = shared.seed,
+                                    .tokens = options.tokens,
+                                    .window = options.window},
+                                   *model);
+  const std::vector<std::vector<int32_t>>& sequences = text.packed.sequences;
+  if (text.packed.tokens_available < options.tokens) {
+    verification.notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
+                                             text.packed.tokens_available, options.tokens));
+  }
+  Value::Array overlap = CheckOverlap(entries, HeaderOf(sequences), "the text",
+                                      shared.allow_overlap, verification.notes);
+  Value::Array& known = verification.inputs["overlap"].MutableArray();
+  std::ranges::move(overlap, std::back_inserter(known));
+  DescribeInputs(options, *model, verification);
+  const std::vector<KvScheme> schemes =
+      Schemes(options, shared, shapes, entries.rotations, verification.notes);
+  const std::vector<EndToEndResult> results =
+      RunEndToEnd(*model, sequences, schemes, options.device, context);
+  for (size_t i = 0; i < schemes.size(); ++i) {
+    const double bits = MeanBits(schemes[i], shapes, text.window);
+    AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
+  }
+}
+
+}  // namespace oscar

@@ -1,0 +1,187 @@
+#include "oscar/verify/verify_traces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "oscar/core/error.h"
+#include "oscar/core/hash.h"
+#include "oscar/core/version.h"
+#include "oscar/trace/trace.h"
+#include "oscar/verify/belonging.h"
+#include "oscar/verify/evaluate.h"
+#include "oscar/zoo/entry.h"
+
+namespace oscar {
+namespace {
+
+// Below this many layers with a cache, teacher-forced numbers say little about the whole model.
+constexpr size_t kFewLayers = 16;
+
+const char* NameOf(ScaleType type) {
+  switch (type) {
+    case ScaleType::kF16:
+      return "f16";
+    case ScaleType::kBF16:
+      return "bf16";
+    case ScaleType::kF32:
+      break;
+  }
+  return "f32";
+}
+
+std::string FileName(const std::filesystem::path& path) { return path.filename().string(); }
+
+Value DescribeTraces(const TraceSet& set) {
+  Value::Array list;
+  for (const TraceReader& trace : set.traces()) {
+    int64_t tokens = 0;
+    for (const TraceSequence& sequence : trace.header().sequences) tokens += sequence.length;
+    list.push_back(
+        Value::Object{{"name", FileName(trace.path())},
+                      {"sha256", Sha256File(trace.path().string())},
+                      {"sequences", static_cast<int64_t>(trace.header().sequences.size())},
+                      {"tokens", tokens}});
+  }
+  return list;
+}
+
+Value DescribeEntries(const EntrySet& set) {
+  Value::Array list;
+  for (size_t i = 0; i < set.entries.size(); ++i) {
+    list.push_back(Value::Object{{"tag", set.tags[i]},
+                                 {"key_sha256", Sha256File(set.entries[i].key_path.string())},
+                                 {"value_sha256", Sha256File(set.entries[i].value_path.string())}});
+  }
+  return list;
+}
+
+Value DescribeModel(const TraceSet& set) {
+  const Value& manifest = set.traces().front().header().manifest;
+  const auto text = [&](const char* key) {
+    const Value* found = manifest.Find(key);
+    return found == nullptr ? Value() : *found;
+  };
+  return Value::Object{{"id", text("model_id")}, {"config_hash", text("config_hash")}};
+}
+
+Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens) {
+  const MethodSettings& method = options.method;
+  Value settings =
+      Value::Object{{"sink", method.windows.sink},
+                    {"recent", method.windows.recent},
+                    {"windows", method.use_windows},
+                    {"group_size", method.group_size},
+                    {"scale_dtype", NameOf(method.scale_type)},
+                    {"clip_mode", method.clip_mode == ClipMode::kSort ? "sort" : "bisect"},
+                    {"as_served", method.as_served},
+                    {"positions", options.positions},
+                    {"seed", options.seed},
+                    {"context_tokens", context_tokens}};
+  return settings;
+}
+
+void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
+                   std::vector<std::string>& notes) {
+  if (choice.too_short > 0) {
+    notes.push_back(
+        fmt::format("{} sequences were left out: nothing in them is quantised", choice.too_short));
+  }
+  if (choice.incomplete > 0) {
+    notes.push_back(
+        fmt::format("{} sequences were left out: they were cut off", choice.incomplete));
+  }
+  if (choice.sequences.size() == 1) {
+    notes.push_back("one sequence only: no standard errors, and no sign of how results vary");
+  } else if (choice.sequences.size() < 4) {
+    notes.push_back(fmt::format("{} sequences: standard errors are themselves uncertain",
+                                choice.sequences.size()));
+  }
+  const int layer = set.layers().front();
+  for (const TraceReader& trace : set.traces()) {
+    if (trace.ReadOProj(layer).has_value()) continue;
+    notes.push_back(
+        fmt::format("projected_output_error is absent for {}: the trace holds no "
+                    "output projection",
+                    FileName(trace.path())));
+  }
+  if (set.layers().size() < kFewLayers) {
+    notes.push_back(fmt::format(
+        "{} layers were measured: per-layer numbers of few attention layers understate what a "
+        "whole model loses",
+        set.layers().size()));
+  }
+}
+
+}  // namespace
+
+Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context) {
+  if (options.traces.empty()) throw Error(ErrorCode::kUsage, "no trace was given");
+  Verification result;
+  const TraceSet set(options.traces);
+  const EntrySet entries = ReadEntries(options.zoo);
+  const std::map<int, LayerShape> shapes = ShapesOf(set);
+  for (const ZooEntry& entry : entries.entries) {
+    CheckSameModel(entry, set.traces().front().header().manifest, shapes, "the traces",
+                   result.notes);
+  }
+  const std::vector<KvScheme> schemes =
+      SelectSchemes(options.schemes, shapes, options.method, entries.rotations, result.notes);
+  const SequenceChoice choice =
+      ChooseSequences(set, options.method.windows, options.method.use_windows);
+  Value::Array overlap;
+  for (const TraceReader& trace : set.traces()) {
+    Value::Array more = CheckOverlap(entries, trace.header(), FileName(trace.path()),
+                                     options.allow_overlap, result.notes);
+    std::ranges::move(more, std::back_inserter(overlap));
+  }
+  result.inputs["overlap"] = std::move(overlap);
+  result.inputs["traces"] = DescribeTraces(set);
+  result.inputs["zoo"] = DescribeEntries(entries);
+  result.inputs["model"] = DescribeModel(set);
+  result.inputs["text"] = Value::Array{};
+  NoteSequences(choice, set, result.notes);
+
+  int64_t longest = 0;
+  for (const SequenceRef& sequence : choice.sequences) longest = std::max(longest, sequence.length);
+  result.settings = DescribeSettings(options, longest);
+  result.schemes = EvaluateSchemes(set, choice.sequences, schemes,
+                                   {options.positions, options.seed, options.controls}, context);
+  return result;
+}
+
+Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates) {
+  std::vector<std::string> notes = verification.notes;
+  std::vector<std::string> skipped;
+  const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, skipped);
+  if (!skipped.empty()) {
+    notes.push_back(fmt::format("gates that were not applied: {}", fmt::join(skipped, "; ")));
+  }
+  bool passed = true;
+  Value record;
+  record["schema"] = "oscar.verify/1";
+  record["tool"] = Value::Object{{"version", Version()}, {"git_revision", GitRevision()}};
+  record["inputs"] = verification.inputs;
+  record["settings"] = verification.settings;
+  Value::Array scheme_values;
+  for (const SchemeResult& scheme : verification.schemes) scheme_values.push_back(ToValue(scheme));
+  record["schemes"] = std::move(scheme_values);
+  Value::Array gate_values;
+  for (const GateResult& result : results) {
+    passed = passed && result.passed;
+    gate_values.push_back(ToValue(result));
+  }
+  if (results.empty()) {
+    notes.push_back("no gate could be evaluated, so nothing was verified");
+    passed = false;
+  }
+  record["gates"] = std::move(gate_values);
+  record["verdict"] = passed ? "pass" : "fail";
+  record["notes"] = Value::Array(notes.begin(), notes.end());
+  record["volatile"] = Value::Object{};
+  return record;
+}
+
+bool Passed(const Value& record) { return record.At("verdict") == Value("pass"); }
+
+}  // namespace oscar

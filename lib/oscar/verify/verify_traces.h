@@ -1,0 +1,63 @@
+// The trace half of oscar-verify: zoo entries and baselines on held-out traces, without the model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "oscar/core/progress.h"
+#include "oscar/core/value.h"
+#include "oscar/quant/methods.h"
+#include "oscar/verify/gates.h"
+#include "oscar/verify/scheme_result.h"
+
+namespace oscar {
+
+struct TraceVerifyOptions {
+  std::vector<std::filesystem::path> zoo;     // folders; may be empty: baselines only
+  std::vector<std::filesystem::path> traces;  // held-out traces, at least one
+  // "all", or names of the table of methods; "oscar" stands for every entry of `zoo`, and the full
+  // name of a scheme ("oscar:<tag>") for one of them.
+  std::vector<std::string> schemes = {"all"};
+  MethodSettings method;  // windows, group size, scale type, clip mode, as served
+  int64_t positions = 128;
+  uint64_t seed = 1;
+  bool controls = true;
+  bool allow_overlap = false;
+  std::filesystem::path gates;  // empty: the built-in gates
+};
+
+// A verification before it is written: the parts of the report record. The end-to-end half adds
+// its metrics to `schemes` and its inputs before gates are evaluated.
+struct Verification {
+  Value inputs = Value::Object{};
+  Value settings = Value::Object{};
+  std::vector<SchemeResult> schemes;
+  std::vector<std::string> notes;
+};
+
+// Reads and checks everything, then measures. Throws
+//   Error(kUsage)     unknown scheme, settings that do not fit, an entry or sequence given twice,
+//   Error(kMismatch)  another model's rotations, swapped K and V, text seen in calibration (unless
+//                     allowed; the hint names the option),
+//   Error(kData)      no position is quantised, no rows,
+// and what ReadZooEntry and TraceReader throw. `progress` gets the work, warnings go to `notes`.
+Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context);
+
+// Schemes in table order for a model: what `--schemes` stands for. "all" leaves out what does not
+// fit the settings or lacks rotations and says so in `notes`; a named scheme that does not fit
+// throws Error(kUsage).
+std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
+                                    const std::map<int, LayerShape>& layers,
+                                    const MethodSettings& settings,
+                                    const std::vector<ModelRotations>& rotations,
+                                    std::vector<std::string>& notes);
+
+// The record of docs/formats/report.md: evaluates the gates and forms the verdict, "pass" when
+// every gate passed. Gates that were left out become notes.
+Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates);
+bool Passed(const Value& record);
+
+}  // namespace oscar

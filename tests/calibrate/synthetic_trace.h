@@ -1,0 +1,28 @@
+// Traces of made-up models: Gaussian rows whose heads have chosen covariances.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "oscar/linalg/matrix.h"
+#include "oscar/trace/trace.h"
+
+namespace oscar::test {
+
+struct SyntheticTrace {
+  std::vector<int> layers = {0, 1};
+  int64_t q_heads = 4, kv_heads = 2;
+  std::vector<int64_t> k_dims = {16}, v_dims = {16};  // by layer, the last one repeated
+  std::vector<int64_t> lengths = {48, 64, 40, 52};    // of sequences
+  size_t sequences_with_rows = 4;
+  uint64_t seed = 1;
+  double spectrum_range = 100;  // of every covariance
+  bool heads_alike = false;     // one covariance for all heads of a layer
+  std::string model_id = "synthetic";
+};
+
+// Writes the trace; moments come from the rows of all tokens.
+void WriteSynthetic(const SyntheticTrace& spec, const std::filesystem::path& path);
+
+}  // namespace oscar::test
