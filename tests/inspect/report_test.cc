@@ -7,6 +7,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
 #include "oscar/inspect/inspect.h"
+#include "oscar/inspect/ranges.h"
 #include "support/golden.h"
 #include "zoo/make_zoo.h"
 
@@ -96,6 +97,14 @@ TEST_F(Report, ValidateGivesVerdictsPerInput) {
   EXPECT_EQ(inputs[0].Find("provenance"), nullptr);
   EXPECT_THAT(report.text, HasSubstr("entry: valid"));
   EXPECT_THAT(report.text, HasSubstr("k_bad.pt: NOT valid"));
+}
+
+TEST(Ranges, OfLayers) {
+  EXPECT_EQ(RangesOf({}), "");
+  EXPECT_EQ(RangesOf({5}), "5");
+  EXPECT_EQ(RangesOf({0, 1}), "0, 1");
+  EXPECT_EQ(RangesOf({0, 1, 2, 3, 7, 9, 10, 11}), "0-3, 7, 9-11");
+  EXPECT_EQ(RangesOf({4, 4, 5, 5, 6, 9}), "4-6, 9");  // once for every head
 }
 
 TEST_F(Report, UsageIsChecked) {

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 #include "oscar/inspect/commands.h"
 #include "oscar/inspect/objective.h"
+#include "oscar/inspect/ranges.h"
 #include "oscar/zoo/entry.h"
 
 namespace oscar {
@@ -210,21 +212,21 @@ std::string Describe(const std::string& name, const FileDiff& diff) {
   std::string text = fmt::format("{}: {}\n", name, TextOf(diff.sameness).meaning);
   for (const auto& [sameness, ids] : diff.layers) {
     if (diff.layers.size() > 1 || sameness == Sameness::kDifferent) {
-      text += fmt::format("  {}: layers {}\n", TextOf(sameness).name, fmt::join(ids, ", "));
+      text += fmt::format("  {}: layers {}\n", TextOf(sameness).name, RangesOf(ids));
     }
   }
   if (!diff.only_a.empty()) {
-    text += fmt::format("  only in the first: layers {}\n", fmt::join(diff.only_a, ", "));
+    text += fmt::format("  only in the first: layers {}\n", RangesOf(diff.only_a));
   }
   if (!diff.only_b.empty()) {
-    text += fmt::format("  only in the second: layers {}\n", fmt::join(diff.only_b, ", "));
+    text += fmt::format("  only in the second: layers {}\n", RangesOf(diff.only_b));
   }
   if (!std::isfinite(diff.largest)) {
     text += "  shapes differ\n";
   } else if (diff.largest > 0) {
     text += fmt::format("  largest difference of an entry {:.3g}\n", diff.largest);
   }
-  for (const std::string& line : diff.metadata) text += fmt::format("  {}\n", line);
+  for (const std::string& line : diff.metadata) text += fmt::format("  {}\n", Printable(line));
   return text;
 }
 
@@ -250,7 +252,7 @@ void CompareEntries(const fs::path& a, const fs::path& b, Sameness& worst, Inspe
   const auto lines = DescribeDifferences(left, right, kLimit);
   report.record["manifest"] = Value::Array(lines.begin(), lines.end());
   if (!lines.empty()) report.text += "manifest:\n";
-  for (const std::string& line : lines) report.text += fmt::format("  {}\n", line);
+  for (const std::string& line : lines) report.text += fmt::format("  {}\n", Printable(line));
 }
 
 }  // namespace

@@ -107,18 +107,29 @@ std::string FileText(const Value& record) {
   return text;
 }
 
+// A value of a manifest in a line: long lists and tables by their size.
+std::string Brief(const Value& value) {
+  constexpr size_t kLongest = 8;
+  if (value.is_array() && value.AsArray().size() > kLongest) {
+    return fmt::format("list of {}", value.AsArray().size());
+  }
+  if (value.is_object() && value.AsObject().size() > kLongest) {
+    return fmt::format("table of {}", value.AsObject().size());
+  }
+  return Printable(value.ToJson());
+}
+
 // The parts of a manifest that fit a terminal: everything but per-layer tables and volatile data.
 std::string ManifestText(const Value& manifest) {
   std::string text = "  manifest\n";
   for (const auto& [key, value] : manifest.AsObject()) {
     if (key == "layers" || key == "files" || key == "volatile") continue;
     if (!value.is_object()) {
-      text += fmt::format("    {}: {}\n", Printable(key), Printable(value.ToJson()));
+      text += fmt::format("    {}: {}\n", Printable(key), Brief(value));
       continue;
     }
     for (const auto& [inner, content] : value.AsObject()) {
-      text += fmt::format("    {}.{}: {}\n", Printable(key), Printable(inner),
-                          Printable(content.ToJson()));
+      text += fmt::format("    {}.{}: {}\n", Printable(key), Printable(inner), Brief(content));
     }
   }
   return text;

@@ -10,6 +10,7 @@
 #include "oscar/inspect/commands.h"
 #include "oscar/inspect/objective.h"
 #include "oscar/inspect/provenance.h"
+#include "oscar/inspect/ranges.h"
 #include "oscar/trace/trace.h"
 #include "oscar/zoo/entry.h"
 
@@ -34,31 +35,42 @@ bool IsVerdict(ErrorCode code) {
          code == ErrorCode::kMismatch || code == ErrorCode::kNumeric || code == ErrorCode::kData;
 }
 
-std::string HeadName(const ProvenanceResult& result) {
-  return result.head < 0 ? fmt::format("layer {}", result.layer)
-                         : fmt::format("layer {} head {}", result.layer, result.head);
-}
+// Results of one reason, to become one finding.
+struct ReasonGroup {
+  std::vector<int64_t> layers;
+  double off_diagonal = 0;  // largest
+  double tolerance = 0;
+  double alignment_low = 1, alignment_high = 0;
+};
 
 void AddProvenance(const ZooFile& file, ZooSide side, const std::string& name,
                    const TraceSet& traces, const RunContext& context, Checked& checked) {
   const char* side_name = side == ZooSide::kKey ? "key" : "value";
-  std::map<std::string, std::string> unknown;  // reason -> layers
+  std::map<std::string, ReasonGroup> other, unknown;
   for (const ProvenanceResult& result : CheckProvenance(file, side, traces, context)) {
     checked.provenance.emplace_back(side_name, result);
-    if (result.verdict == ProvenanceVerdict::kOther) {
-      checked.findings.push_back(
-          {true, name + " " + HeadName(result),
-           fmt::format("does not come from the traces: {} (off-diagonal {:.3g}, at most {:.3g} "
-                       "expected; alignment {:.3f})",
-                       result.reason, result.off_diagonal, result.tolerance, result.alignment)});
-    } else if (result.verdict == ProvenanceVerdict::kNotRecoverable) {
-      std::string& layers = unknown[result.reason];
-      layers += fmt::format("{}{}", layers.empty() ? "" : ", ", result.layer);
-    }
+    if (result.verdict == ProvenanceVerdict::kFits) continue;
+    ReasonGroup& group =
+        (result.verdict == ProvenanceVerdict::kOther ? other : unknown)[result.reason];
+    group.layers.push_back(result.layer);
+    group.off_diagonal = std::max(group.off_diagonal, result.off_diagonal);
+    group.tolerance = result.tolerance;
+    group.alignment_low = std::min(group.alignment_low, result.alignment);
+    group.alignment_high = std::max(group.alignment_high, result.alignment);
   }
-  for (const auto& [reason, layers] : unknown) {
+  for (const auto& [reason, group] : other) {
     checked.findings.push_back(
-        {false, name, fmt::format("provenance not recoverable: {} (layers {})", reason, layers)});
+        {true, name,
+         fmt::format(
+             "layers {} do not come from the traces: {} (off-diagonal up to {:.3g}, at most "
+             "{:.3g} expected; alignment {:.3f} to {:.3f})",
+             RangesOf(group.layers), reason, group.off_diagonal, group.tolerance,
+             group.alignment_low, group.alignment_high)});
+  }
+  for (const auto& [reason, group] : unknown) {
+    checked.findings.push_back({false, name,
+                                fmt::format("provenance of layers {} not recoverable: {}",
+                                            RangesOf(group.layers), reason)});
   }
 }
 
