@@ -30,6 +30,8 @@ struct Case {
   const char* message;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 // Good inputs, made once by the programs themselves, and bad ones.
 class Inputs {
  public:
