@@ -107,8 +107,10 @@ LogitComparison Summarise(const std::vector<TokenState>& states, size_t stream,
 at::Tensor RunnerData::FinalNorm(const at::Tensor& hidden) const {
   OSCAR_CHECK(next_layer == config.layers);
   const std::vector<float> norm = weights.FinalNorm();
-  return RmsNorm(hidden, Wrap(norm, {config.hidden}, device), static_cast<float>(config.rms_eps),
-                 options.fused_loops && device.is_cpu());
+  at::Tensor out = at::empty_like(hidden);
+  RmsNorm(hidden, Wrap(norm, {config.hidden}, device), static_cast<float>(config.rms_eps),
+          options.fused_loops && device.is_cpu(), out);
+  return out;
 }
 
 std::vector<int32_t> RunnerData::NextTokens() const {
