@@ -19,7 +19,7 @@ void AddModelOptions(cli::OptionTable& table, DumpArguments& a) {
       {"text to run the model on",
        ".txt (documents separated by a line of ---), .jsonl (text or messages), .csv or .jsonl "
        "of multiple-choice questions with MMLU or GPQA columns. Documents are packed in "
-       "order, separated by EOS."});
+       "order, separated by EOS; those of several files are interleaved evenly."});
   table.Text("token-ids", "FILE", &a.token_ids,
              {"token ids instead of text",
               "One sequence a line, a JSON array of arrays, or HDF5 with a dataset token_ids or "
@@ -61,7 +61,6 @@ void AddImportOptions(cli::OptionTable& table, DumpArguments& a) {
        "multiple of 1000 (warm-up included) is taken to be cut. none: it ended by itself."});
   table.Real("softmax-scale", "X", &a.softmax_scale, 0, 1e6,
              {"scale of the logits", "0: 1 / sqrt(head dim)."});
-  table.Text("model-id", "NAME", &a.model_id, {"name of the model for the manifest", ""});
 }
 
 void AddCaptureOptions(cli::OptionTable& table, DumpArguments& a) {
@@ -83,6 +82,9 @@ void AddCaptureOptions(cli::OptionTable& table, DumpArguments& a) {
 
 void AddOutputOptions(cli::OptionTable& table, DumpArguments& a) {
   table.Section("Output");
+  table.Text("model-id", "NAME", &a.model_id,
+             {"name of the model in the manifest",
+              "Empty: what the model's files say; a dump folder says nothing."});
   table.Text(
       "out", "FILE", &a.out,
       {"trace file to write, F.trace.h5", "FILE.part/ holds the work of an unfinished run."});

@@ -38,10 +38,11 @@ function(oscar_add_module module)
                                 $<BUILD_INTERFACE:oscar_sanitizers>)
 endfunction()
 
-# oscar_add_test(<name> SOURCES a_test.cc ... LIBRARIES lib ... [LABELS label ...] [TIMEOUT s])
-# One executable of GoogleTest cases, each a ctest case named <name>.<suite>.<case>.
+# oscar_add_test(<name> SOURCES a_test.cc ... LIBRARIES lib ... [LABELS label ...] [TIMEOUT s] [WHOLE])
+# One executable of GoogleTest cases, each a ctest case named <name>.<suite>.<case>; with WHOLE one
+# ctest case for all of them, for cases that share costly inputs.
 function(oscar_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WHOLE" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -53,6 +54,11 @@ function(oscar_add_test name)
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gmock GTest::gtest_main
                         oscar_warnings oscar_sanitizers)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  if(arg_WHOLE)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+    return()
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
                        PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

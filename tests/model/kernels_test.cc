@@ -149,6 +149,57 @@ TEST(RoundToBFloat16, EqualsTheScalarFunctionOnAllUpperHalves) {
   }
 }
 
+TEST(SumOfExps, IsExactToFloat64) {
+  for (const size_t count : {1U, 15U, 16U, 17U, 4099U}) {
+    const std::vector<float> x = Normals(count, 8, 40);
+    std::vector<double> exps(count);
+    const double shift = 3.25;
+    const double sum = SumOfExps(x.data(), static_cast<int64_t>(count), shift, exps.data());
+    long double expected_sum = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const double expected = std::exp(double{x[i]} - shift);
+      EXPECT_NEAR(exps[i], expected, 0x1p-50 * expected) << x[i];
+      expected_sum += expected;
+    }
+    EXPECT_NEAR(sum, static_cast<double>(expected_sum),
+                0x1p-44 * static_cast<double>(expected_sum));
+  }
+}
+
+TEST(SumOfExps, Extremes) {
+  const std::vector<float> x = {0.0F, -1e30F, 1e30F, 88.0F, -INFINITY};
+  std::vector<double> exps(x.size());
+  SumOfExps(x.data(), 5, 0.0, exps.data());
+  EXPECT_EQ(exps[0], 1.0);
+  EXPECT_LT(exps[1], 1e-300);
+  EXPECT_GT(exps[2], 1e300);
+  EXPECT_NEAR(exps[3], std::exp(88.0), 0x1p-50 * std::exp(88.0));
+  EXPECT_LT(exps[4], 1e-300);
+}
+
+TEST(WeightedDifference, SumsExactIntegersExactly) {
+  std::vector<float> x, y;
+  std::vector<double> weights;
+  double expected = 0;
+  for (int i = 0; i < 133; ++i) {
+    x.push_back(static_cast<float>(i % 11));
+    y.push_back(static_cast<float>(i % 7));
+    weights.push_back(i % 5 - 2);
+    expected += weights.back() * (double{x.back()} - double{y.back()});
+    EXPECT_EQ(WeightedDifference(weights.data(), x.data(), y.data(), i + 1), expected);
+  }
+}
+
+TEST(Largest, FindsItAnywhere) {
+  for (size_t count = 1; count < 50; ++count) {
+    for (size_t at = 0; at < count; ++at) {
+      std::vector<float> x(count, -2.0F);
+      x[at] = -1.5F;
+      EXPECT_EQ(Largest(x.data(), static_cast<int64_t>(count)), -1.5F);
+    }
+  }
+}
+
 // Rows of one head inside rows of a longer stride.
 template <typename T>
 struct Input {

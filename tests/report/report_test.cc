@@ -65,7 +65,7 @@ TEST(Table, ShortNumberKeepsThreeDigits) {
 TEST(VerifyReport, TextShowsMetricsGatesNotesAndVerdict) {
   const std::string text = VerifyText(Record(), false);
   EXPECT_THAT(text, HasSubstr("attention KL"));
-  EXPECT_THAT(text, HasSubstr("1.23 \u00b10.0100"));
+  EXPECT_THAT(text, HasSubstr("1.23 \u00b10.01"));
   EXPECT_THAT(text, HasSubstr("FAIL"));
   EXPECT_THAT(text, HasSubstr("as expected"));
   EXPECT_THAT(text, HasSubstr("note: overlap unknown"));

@@ -2,6 +2,8 @@
 // of the same layout.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -32,9 +34,21 @@ inline std::filesystem::path SmolLm2Gguf() {
   return std::filesystem::exists(path) ? path : std::filesystem::path();
 }
 
-// An empty folder of its own for one test.
+// Removes this process's scratch folders when the process ends.
+struct ScratchRoot {
+  ScratchRoot()
+      : path(std::filesystem::path(OSCAR_BINARY_DIR) / "test-scratch" / std::to_string(getpid())) {}
+  ~ScratchRoot() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::filesystem::path path;
+};
+
+// An empty folder of its own for one test. Tests may run side by side in several processes.
 inline std::filesystem::path FreshFolder(const std::string& name) {
-  const auto path = std::filesystem::path(OSCAR_BINARY_DIR) / "test-scratch" / name;
+  static const ScratchRoot root;
+  const auto path = root.path / name;
   std::filesystem::remove_all(path);
   std::filesystem::create_directories(path);
   return path;

@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 std::vector<Value> ReadLines(const fs::path& file) {
   const std::string text = ReadTextFile(file);
   std::vector<Value> out;
-  for (const Line& line : SplitLines(text)) out.push_back(Value::FromJson(line.text, file.string()));
+  for (const Line& line : SplitLines(text))
+    out.push_back(Value::FromJson(line.text, file.string()));
   return out;
 }
 
@@ -101,8 +102,7 @@ TEST(TokenizerOracle, ChatRenderings) {
       for (const Value& message : line.At("messages").AsArray()) {
         messages.push_back({message.At("role").AsString(), message.At("content").AsString()});
       }
-      const std::string text =
-          RenderChat(t, messages, line.At("add_generation_prompt").AsBool());
+      const std::string text = RenderChat(t, messages, line.At("add_generation_prompt").AsBool());
       EXPECT_EQ(text, line.At("text").AsString());
       EXPECT_EQ(tokenizer->Encode(text), Ids(line.At("ids"))) << text;
       ++cases;

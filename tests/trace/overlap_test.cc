@@ -74,5 +74,35 @@ TEST(Overlap, IsUnknownWithoutIds) {
   EXPECT_FALSE(FindOverlap(HeaderOf({Ids(500, 1)}), imported).known);
 }
 
+TEST(Overlap, FramesThatRepeatAreNoEvidence) {
+  // Four questions in one frame: what stands four times is the frame, what stands once the text.
+  const std::vector<int32_t> frame = Ids(400, 7);
+  std::vector<std::vector<int32_t>> sequences;
+  for (uint64_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> ids = frame;
+    const std::vector<int32_t> question = Ids(400, 100 + i);
+    ids.insert(ids.end(), question.begin(), question.end());
+    sequences.push_back(ids);
+  }
+  const std::vector<uint64_t> grams = DistinctiveNgrams(sequences);
+  for (const uint64_t hash : SampledNgrams(frame)) {
+    EXPECT_FALSE(std::binary_search(grams.begin(), grams.end(), hash));
+  }
+  for (const auto& ids : sequences) {
+    const std::vector<int32_t> question(ids.begin() + 400, ids.end());
+    for (const uint64_t hash : SampledNgrams(question)) {
+      EXPECT_TRUE(std::binary_search(grams.begin(), grams.end(), hash));
+    }
+    // Mostly frame and the first words of a question.
+    for (const uint64_t hash : SampledNgrams({ids.begin() + 400 - 23, ids.begin() + 400 + 12})) {
+      EXPECT_FALSE(std::binary_search(grams.begin(), grams.end(), hash));
+    }
+  }
+  sequences.pop_back();  // three times is still text
+  const std::vector<uint64_t> fewer = DistinctiveNgrams(sequences);
+  ASSERT_FALSE(SampledNgrams(frame).empty());
+  EXPECT_TRUE(std::binary_search(fewer.begin(), fewer.end(), SampledNgrams(frame).front()));
+}
+
 }  // namespace
 }  // namespace oscar

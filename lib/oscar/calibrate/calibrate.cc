@@ -114,7 +114,7 @@ CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& con
       {"seconds", seconds.count()}, {"threads", context.threads}, {"blas", BlasDescription()}};
   const ZooFile key = MakeFile(fits, &LayerFits::key, options.fit.composition);
   const ZooFile value = MakeFile(fits, &LayerFits::value, options.fit.composition);
-  context.cancel->ThrowIfCancelled("nothing was written");
+  if (context.cancel != nullptr) context.cancel->ThrowIfCancelled("nothing was written");
   WriteZooEntry(options.out, key, value, FileName("k", key), FileName("v", value), result.manifest,
                 options.force);
   result.summary = SummaryText(options, fits, clips, recommendation);

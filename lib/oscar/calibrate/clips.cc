@@ -178,7 +178,7 @@ Clips ChooseClips(const TraceSet& traces, const std::map<int, LayerFits>& fits,
   clips.queries = options.clip.queries;
   context.progress->Begin("searching clip ratios", static_cast<int64_t>(fits.size()), "layers");
   for (const auto& [layer, fit] : fits) {
-    context.cancel->ThrowIfCancelled("nothing was written");
+    if (context.cancel != nullptr) context.cancel->ThrowIfCancelled("nothing was written");
     const std::vector<Candidate> picked = PickFor(candidates, layer, options.clip.sequences);
     clips.sequences = std::max(clips.sequences, static_cast<int64_t>(picked.size()));
     SearchLayer(ReadSequences(picked, layer), layer, fit, settings, ratios, context.threads, clips);

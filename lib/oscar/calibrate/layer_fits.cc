@@ -56,7 +56,7 @@ std::map<int, LayerFits> FitLayers(const TraceSet& traces, const CalibrateOption
   // Batches, so that progress is told from this thread and few layers' moments are in memory.
   const int64_t batch = std::max(1, context.threads);
   for (int64_t begin = 0; begin < count; begin += batch) {
-    context.cancel->ThrowIfCancelled("nothing was written");
+    if (context.cancel != nullptr) context.cancel->ThrowIfCancelled("nothing was written");
     const int64_t end = std::min(count, begin + batch);
     ParallelFor(end - begin, context.threads, [&](int64_t i) {
       const int layer = layers[static_cast<size_t>(begin + i)];

@@ -1,4 +1,4 @@
-// The manifest of a zoo entry, `oscar.zoo/1`. docs/formats/zoo.md lists its keys.
+// The manifest of a zoo entry, `oscar.zoo/1`. docs/formats/zoo-manifest.md lists its keys.
 #pragma once
 
 #include <map>

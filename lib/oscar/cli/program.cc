@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <thread>
@@ -165,6 +166,9 @@ int RunProgram(int argc, char** argv, OptionTable& table, const LibraryVersions&
     return Run(table, libraries, parsed, arguments, body);
   } catch (const Error& e) {
     return fail(ErrorCodeName(e.code()), e.what(), e.hint(), ExitCodeOf(e.code()));
+  } catch (const std::filesystem::filesystem_error& e) {
+    return fail("io", fmt::format("{}: {}", e.path1().string(), e.code().message()), "",
+                kExitFailed);
   } catch (const std::bad_alloc&) {
     return fail("memory", "not enough memory", "use fewer tokens or fewer threads", kExitFailed);
   } catch (const std::exception& e) {

@@ -28,8 +28,8 @@ struct DumpOptions {
   std::string prefill_chunk = "auto";  // auto, none or tokens: the server's prefill chunk
   std::string dump_budget = "auto";    // auto, none or tokens: the budget that ended the dump
   double softmax_scale = 0;            // 0: 1 / sqrt(D_k)
-  std::string model_id;                // a name for the manifest
 
+  std::string model_id;        // name for the manifest; empty: the model's own
   int64_t tokens = 0;          // 0: 16384 of text, all of token ids and imports
   int64_t rows_tokens = 4096;  // rows are kept for the first whole sequences up to so many tokens
   std::string moments = "all";

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
+#include <memory>
 #include <numeric>
-#include <set>
+#include <optional>
 
 #include "oscar/core/error.h"
 #include "oscar/dump/estimate.h"
@@ -22,7 +24,6 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
                        const ModelWeights& model, const TokenData& tokens) {
   TraceHeader header;
   header.manifest = tokens.manifest;
-  std::set<uint64_t> grams;
   for (size_t i = 0; i < tokens.sequences.size(); ++i) {
     const std::vector<int32_t>& ids = tokens.sequences[i];
     TraceSequence s;
@@ -30,16 +31,15 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
     s.complete = tokens.complete[i];
     s.sha256 = HashOfIds(ids);
     header.sequences.push_back(s);
-    const std::vector<uint64_t> sampled = SampledNgrams(ids);
-    grams.insert(sampled.begin(), sampled.end());
   }
-  header.ngram_hashes.assign(grams.begin(), grams.end());
+  header.ngram_hashes = DistinctiveNgrams(tokens.sequences);
   ApplyTokenBudget(header.sequences, 0);
   ApplyRowBudget(header.sequences, options.rows_tokens);
   std::vector<int> all(static_cast<size_t>(model.config().layers));
   std::iota(all.begin(), all.end(), 0);
   header.layers = SelectLayers(options.layers, all);
   DescribeModel(model, header.manifest);
+  if (!options.model_id.empty()) header.manifest["model_id"] = options.model_id;
   DescribeRun(options, context, header);
   header.manifest["device"] = options.device;
   header.manifest["dtype"] = "f32";
@@ -57,6 +57,41 @@ void RequireLayersBefore(const TraceWriter& writer, const TraceHeader& header, i
   }
 }
 
+// Writes a finished layer and the state behind it while the next layer runs. One job at a time, and
+// the next layer's result waits for it: a kill costs at most the time of one layer and one save, as
+// if they took turns. The progress bar moves when a layer is safe on disk.
+class LayerSaver {
+ public:
+  LayerSaver(TraceWriter& writer, Progress& progress) : writer_(writer), progress_(progress) {}
+  ~LayerSaver() {
+    if (job_.valid()) job_.wait();
+  }
+
+  // `capture` may be empty: a layer that is not wanted. `state` may be null: nothing follows.
+  void Save(std::optional<LayerCapture> capture, std::shared_ptr<const RunnerState> state) {
+    Join();
+    job_ = std::async(std::launch::async, [this, capture = std::move(capture), state] {
+      // A layer that was on disk before the state behind it ran again for the hidden states only.
+      if (capture && !writer_.HasLayer(capture->layer)) writer_.WriteLayer(*capture);
+      if (state) {
+        writer_.WriteState([&](const std::filesystem::path& file) { state->Save(file); });
+      }
+    });
+  }
+
+  // Waits for the job and throws what it threw.
+  void Join() {
+    if (!job_.valid()) return;
+    job_.get();
+    progress_.Advance(1);
+  }
+
+ private:
+  TraceWriter& writer_;
+  Progress& progress_;
+  std::future<void> job_;
+};
+
 void RunLayers(const RunContext& context, const TraceHeader& header, const CaptureSpec& spec,
                ModelRunner& runner, TraceWriter& writer) {
   if (const auto state = writer.state_file()) {
@@ -67,21 +102,15 @@ void RunLayers(const RunContext& context, const TraceHeader& header, const Captu
   const int64_t end = header.layers.back() + 1;
   context.progress->Begin("dump", end, "layers");
   context.progress->Advance(runner.next_layer());
+  LayerSaver saver(writer, *context.progress);
   while (runner.next_layer() < end) {
     const int layer = static_cast<int>(runner.next_layer());
-    if (std::binary_search(header.layers.begin(), header.layers.end(), layer)) {
-      LayerCapture capture;
-      runner.RunLayer(&spec, &capture);
-      // A layer that was on disk before the state behind it runs again for the hidden states only.
-      if (!writer.HasLayer(layer)) writer.WriteLayer(capture);
-    } else {
-      runner.RunLayer(nullptr, nullptr);
-    }
-    if (runner.next_layer() < end) {
-      writer.WriteState([&](const std::filesystem::path& file) { runner.SaveState(file); });
-    }
-    context.progress->Advance(1);
+    std::optional<LayerCapture> capture;
+    if (std::binary_search(header.layers.begin(), header.layers.end(), layer)) capture.emplace();
+    runner.RunLayer(capture ? &spec : nullptr, capture ? &*capture : nullptr);
+    saver.Save(std::move(capture), runner.next_layer() < end ? runner.State() : nullptr);
   }
+  saver.Join();
   context.progress->End();
 }
 

@@ -11,56 +11,38 @@
 #include "oscar/dump/sequences.h"
 #include "oscar/h5/file.h"
 #include "oscar/text/dataset.h"
-#include "oscar/text/tokenizer.h"
+#include "oscar/text/load_text.h"
 
 namespace oscar {
 namespace {
 
 constexpr int64_t kDefaultTextTokens = 16384;
 
-bool HasMessages(const std::vector<Document>& documents) {
-  return std::any_of(documents.begin(), documents.end(),
-                     [](const Document& d) { return !d.messages.empty(); });
-}
-
 TokenData FromText(const DumpOptions& options, const ModelWeights& model) {
   TokenData data;
-  const std::unique_ptr<Tokenizer> tokenizer = TokenizerForModel(model);
-  std::vector<Document> documents;
-  Value::Array files;
-  for (const std::filesystem::path& file : options.text) {
-    std::vector<Document> more = ReadDocuments(file, options.seed);
-    std::move(more.begin(), more.end(), std::back_inserter(documents));
-    files.push_back(DescribeFile(file));
-  }
-  // Plain text needs no template, so a model with an unknown one can still be dumped with it.
-  const bool needed = HasMessages(documents) || options.chat_template != "auto";
-  const ChatTemplate chat =
-      needed ? ResolveTemplate(options.chat_template, *tokenizer) : ChatTemplate::kNone;
-  const int64_t eos = model.config().eos_token;
-  if (eos < 0) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{}: the model names no EOS token to separate documents with",
-                            model.path().string()),
-                "tokenise the text yourself and use --token-ids");
-  }
   const int64_t wanted = options.tokens > 0 ? options.tokens : kDefaultTextTokens;
-  const int64_t window = std::min(options.window, wanted);
-  PackedText packed = PackDocuments(documents, chat, *tokenizer, eos, window, wanted);
-  data.sequences = std::move(packed.sequences);
+  LoadedText text = LoadText({.files = options.text,
+                              .chat_template = options.chat_template,
+                              .seed = options.seed,
+                              .tokens = wanted,
+                              .window = options.window},
+                             model);
+  Value::Array files;
+  for (const std::filesystem::path& file : options.text) files.push_back(DescribeFile(file));
+  data.sequences = std::move(text.packed.sequences);
   int64_t tokens = 0;
   for (const auto& sequence : data.sequences) tokens += static_cast<int64_t>(sequence.size());
-  if (packed.tokens_available < wanted) {
+  if (text.packed.tokens_available < wanted) {
     data.notes.push_back(fmt::format("the text has {} tokens, {} were asked for: using {}",
-                                     packed.tokens_available, wanted, tokens));
+                                     text.packed.tokens_available, wanted, tokens));
   }
   data.complete.assign(data.sequences.size(), true);
   data.manifest["source"] = "text";
   data.manifest["files"] = std::move(files);
-  data.manifest["tokenizer_hash"] = tokenizer->hash();
-  data.manifest["template"] = ChatTemplateName(chat);
-  data.manifest["documents"] = packed.documents;
-  data.manifest["window"] = window;
+  data.manifest["tokenizer_hash"] = text.tokenizer_hash;
+  data.manifest["template"] = ChatTemplateName(text.chat_template);
+  data.manifest["documents"] = text.packed.documents;
+  data.manifest["window"] = text.window;
   return data;
 }
 

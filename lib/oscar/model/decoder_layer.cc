@@ -10,29 +10,22 @@
 namespace oscar {
 namespace {
 
-// Tokens that pass through a projection or the MLP at a time: large enough for full speed of the
-// matrix products, small enough that the MLP's activations stay in the last-level cache.
-constexpr int64_t kTokenBlock = 512;
+// Tokens that pass through a projection or the MLP at a time. Matrix products are fastest on many
+// rows; the MLP's two activations are bounded by kBlockBytes.
+constexpr int64_t kMaxTokenBlock = 2048;
+constexpr int64_t kMinTokenBlock = 256;
+constexpr int64_t kBlockBytes = int64_t{64} << 20;
 // Rows of elementwise work for one thread, at least.
 constexpr int64_t kGrain = 16;
 
-template <typename Body>
-void InTokenBlocks(int64_t tokens, const Body& body) {
-  for (int64_t begin = 0; begin < tokens; begin += kTokenBlock) {
-    body(begin, std::min(begin + kTokenBlock, tokens));
+// out = x W^T (+ bias).
+void Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+              at::Tensor& out) {
+  if (bias.defined()) {
+    at::addmm_out(out, bias, x, weight.t());
+  } else {
+    at::mm_out(out, x, weight.t());
   }
-}
-
-at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  if (bias.defined()) return at::addmm(bias, x, weight.t());
-  return at::mm(x, weight.t());
-}
-
-// x += y W^T (+ bias).
-void AddProduct(at::Tensor x, const at::Tensor& y, const at::Tensor& weight,
-                const at::Tensor& bias) {
-  x.addmm_(y, weight.t());
-  if (bias.defined()) x.add_(bias);
 }
 
 at::Tensor TurnPairs(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
@@ -59,17 +52,27 @@ RopeTables::RopeTables(const RopeSpec& rope, int64_t positions, at::Device devic
   sin = (at::sin(angles) * factor).to(device);
 }
 
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, float eps, bool fused) {
+void RmsNorm(const at::Tensor& x, const at::Tensor& weight, float eps, bool fused,
+             at::Tensor& out) {
   if (!fused) {
-    return x * at::rsqrt(x.square().mean(-1, true) + static_cast<double>(eps)) * weight;
+    const at::Tensor scale = at::rsqrt(x.square().mean(-1, true) + static_cast<double>(eps));
+    at::mul_out(out, x * scale, weight);
+    return;
   }
-  at::Tensor out = at::empty_like(x);
   const int64_t dim = x.size(1);
   ParallelRows(x.size(0), kGrain, [&](int64_t begin, int64_t end) {
     RmsNormRows(x.const_data_ptr<float>() + begin * dim, weight.const_data_ptr<float>(), eps,
                 end - begin, dim, out.data_ptr<float>() + begin * dim);
   });
-  return out;
+}
+
+at::Tensor LayerScratch::Take(Use use, int64_t rows, int64_t cols, const at::Tensor& like) {
+  at::Tensor& memory = memory_[use];
+  if (!memory.defined() || memory.numel() < rows * cols) {
+    memory = at::Tensor();  // the old one goes before the new one comes
+    memory = at::empty({rows * cols}, like.options());
+  }
+  return memory.narrow(0, 0, rows * cols).view({rows, cols});
 }
 
 DecoderLayer::DecoderLayer(const ModelConfig& config, const LayerShape& shape, LayerWeights weights,
@@ -77,7 +80,7 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, const LayerShape& shape, L
     : shape_(shape),
       eps_(static_cast<float>(config.rms_eps)),
       fused_(fused && device.is_cpu()),
-      device_(device),
+      token_block_(TokenBlock(config)),
       weights_(std::move(weights)) {
   LayerWeights& w = weights_;
   const int64_t hidden = config.hidden;
@@ -107,90 +110,114 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, const LayerShape& shape, L
   down_ = {matrix(w.down, hidden, config.intermediate), optional(w.down_bias)};
 }
 
-at::Tensor DecoderLayer::Norm(const at::Tensor& x, const at::Tensor& weight) const {
-  return RmsNorm(x, weight, eps_, fused_);
+int64_t DecoderLayer::TokenBlock(const ModelConfig& config) {
+  return std::clamp(kBlockBytes / (8 * config.intermediate), kMinTokenBlock, kMaxTokenBlock);
 }
 
-// Columns of a projection -> heads, with RMSNorm (norm may be undefined) and RoPE (cos may be
-// undefined); ATen operations.
-at::Tensor DecoderLayer::SplitHeads(const at::Tensor& x, int64_t heads, int64_t dim,
-                                    const at::Tensor& norm, const at::Tensor& cos,
-                                    const at::Tensor& sin) const {
-  at::Tensor out = x.reshape({x.size(0), heads, dim});
-  if (norm.defined()) out = RmsNorm(out, norm, eps_, false);
-  return cos.defined() ? TurnPairs(out, cos, sin) : out;
+at::Tensor DecoderLayer::Norm(const at::Tensor& x, const at::Tensor& weight,
+                              LayerScratch& scratch) const {
+  at::Tensor out = scratch.Take(LayerScratch::kNormed, x.size(0), x.size(1), x);
+  RmsNorm(x, weight, eps_, fused_, out);
+  return out;
 }
 
-void DecoderLayer::ProjectRows(const at::Tensor& hidden, const RopeTables& rope, int64_t begin,
-                               int64_t end, const Heads& out) const {
-  const int64_t rows = end - begin;
-  const at::Tensor x =
-      Multiply(Norm(hidden.narrow(0, begin, rows), attn_norm_), qkv_.weight, qkv_.bias);
-  const at::Tensor cos = rope.cos.narrow(0, begin, rows);
-  const at::Tensor sin = rope.sin.narrow(0, begin, rows);
+// Columns of the projection x [rows, H_q D_k + H_kv (D_k + D_v)] -> heads of the tokens from
+// `begin` on, by ATen operations.
+void DecoderLayer::SplitRows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                             int64_t begin, const Heads& out) const {
   int64_t column = 0;
   const auto split = [&](const at::Tensor& to, const at::Tensor& norm, bool turn) {
-    const int64_t heads = to.size(1);
-    const int64_t dim = to.size(2);
-    const at::Tensor part = x.narrow(1, column, heads * dim);
-    column += heads * dim;
-    if (!fused_) {
-      to.narrow(0, begin, rows)
-          .copy_(SplitHeads(part, heads, dim, norm, turn ? cos : at::Tensor(), sin));
-      return;
+    const int64_t width = to.size(1) * to.size(2);
+    at::Tensor heads = x.narrow(1, column, width).reshape({x.size(0), to.size(1), to.size(2)});
+    column += width;
+    if (norm.defined()) {
+      at::Tensor normed = at::empty_like(heads);
+      RmsNorm(heads, norm, eps_, false, normed);
+      heads = normed;
     }
-    const HeadSplit how{heads, dim, norm.defined() ? norm.const_data_ptr<float>() : nullptr, eps_,
-                        turn ? 2 * cos.size(1) : 0};
-    ParallelRows(rows, kGrain, [&](int64_t first, int64_t last) {
-      const int64_t half = cos.size(1);
-      SplitHeadRows(part.const_data_ptr<float>() + first * part.stride(0), part.stride(0),
-                    cos.const_data_ptr<float>() + first * half,
-                    sin.const_data_ptr<float>() + first * half, last - first, how,
-                    to.data_ptr<float>() + (begin + first) * heads * dim);
-    });
+    to.narrow(0, begin, x.size(0)).copy_(turn ? TurnPairs(heads, cos, sin) : heads);
   };
   split(out.q, q_norm_, true);
   split(out.k, k_norm_, true);
   split(out.v, {}, false);
 }
 
-DecoderLayer::Heads DecoderLayer::Project(const at::Tensor& hidden, const RopeTables& rope) const {
+void DecoderLayer::SplitRowsFused(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                                  int64_t begin, const Heads& out) const {
+  const int64_t half = cos.size(1);
+  const auto weights = [](const at::Tensor& norm) {
+    return norm.defined() ? norm.const_data_ptr<float>() : nullptr;
+  };
+  ParallelRows(x.size(0), kGrain, [&](int64_t first, int64_t last) {
+    const float* from = x.const_data_ptr<float>() + first * x.size(1);
+    const auto split = [&](const at::Tensor& to, const float* norm, int64_t rope_dims) {
+      const int64_t width = to.size(1) * to.size(2);
+      SplitHeadRows(from, x.size(1), cos.const_data_ptr<float>() + first * half,
+                    sin.const_data_ptr<float>() + first * half, last - first,
+                    {to.size(1), to.size(2), norm, eps_, rope_dims},
+                    to.data_ptr<float>() + (begin + first) * width);
+      from += width;
+    };
+    split(out.q, weights(q_norm_), 2 * half);
+    split(out.k, weights(k_norm_), 2 * half);
+    split(out.v, nullptr, 0);
+  });
+}
+
+DecoderLayer::Heads DecoderLayer::Project(const at::Tensor& hidden, const RopeTables& rope,
+                                          LayerScratch& scratch) const {
   const int64_t tokens = hidden.size(0);
   const auto make = [&](int64_t heads, int64_t dim) {
     return at::empty({tokens, heads, dim}, hidden.options());
   };
   Heads out{make(shape_.q_heads, shape_.k_dim), make(shape_.kv_heads, shape_.k_dim),
             make(shape_.kv_heads, shape_.v_dim)};
-  InTokenBlocks(tokens,
-                [&](int64_t begin, int64_t end) { ProjectRows(hidden, rope, begin, end, out); });
+  for (int64_t begin = 0; begin < tokens; begin += token_block_) {
+    const int64_t rows = std::min(token_block_, tokens - begin);
+    at::Tensor x = scratch.Take(LayerScratch::kFirst, rows, qkv_.weight.size(0), hidden);
+    Multiply(Norm(hidden.narrow(0, begin, rows), attn_norm_, scratch), qkv_.weight, qkv_.bias, x);
+    const at::Tensor cos = rope.cos.narrow(0, begin, rows);
+    const at::Tensor sin = rope.sin.narrow(0, begin, rows);
+    if (fused_) {
+      SplitRowsFused(x, cos, sin, begin, out);
+    } else {
+      SplitRows(x, cos, sin, begin, out);
+    }
+  }
   return out;
 }
 
 // x += down(silu(gate(norm(x))) * up(norm(x))).
-void DecoderLayer::MlpRows(const at::Tensor& x) const {
-  const at::Tensor normed = Norm(x, ffn_norm_);
-  at::Tensor gate = Multiply(normed, gate_.weight, gate_.bias);
-  const at::Tensor up = Multiply(normed, up_.weight, up_.bias);
+void DecoderLayer::Mlp(const at::Tensor& x, LayerScratch& scratch) const {
+  const int64_t rows = x.size(0);
+  const int64_t width = gate_.weight.size(0);
+  const at::Tensor normed = Norm(x, ffn_norm_, scratch);
+  at::Tensor gate = scratch.Take(LayerScratch::kFirst, rows, width, x);
+  at::Tensor up = scratch.Take(LayerScratch::kSecond, rows, width, x);
+  Multiply(normed, gate_.weight, gate_.bias, gate);
+  Multiply(normed, up_.weight, up_.bias, up);
   if (fused_) {
-    ParallelRows(gate.numel(), kGrain * gate.size(1), [&](int64_t begin, int64_t end) {
+    ParallelRows(gate.numel(), kGrain * width, [&](int64_t begin, int64_t end) {
       SiluTimes(up.const_data_ptr<float>() + begin, end - begin, gate.data_ptr<float>() + begin);
     });
   } else {
-    gate = at::silu(gate).mul_(up);
+    at::silu_(gate).mul_(up);
   }
-  AddProduct(x, gate, down_.weight, down_.bias);
+  x.addmm_(gate, down_.weight.t());
+  if (down_.bias.defined()) x.add_(down_.bias);
 }
 
-void DecoderLayer::Finish(const at::Tensor& hidden, const at::Tensor& o,
-                          const at::Tensor& out) const {
+void DecoderLayer::Finish(const at::Tensor& hidden, const at::Tensor& o, const at::Tensor& out,
+                          LayerScratch& scratch) const {
   const at::Tensor outputs = o.reshape({o.size(0), -1});
-  InTokenBlocks(hidden.size(0), [&](int64_t begin, int64_t end) {
-    at::Tensor rows = out.narrow(0, begin, end - begin);
-    at::addmm_out(rows, hidden.narrow(0, begin, end - begin), outputs.narrow(0, begin, end - begin),
+  for (int64_t begin = 0; begin < hidden.size(0); begin += token_block_) {
+    const int64_t count = std::min(token_block_, hidden.size(0) - begin);
+    at::Tensor rows = out.narrow(0, begin, count);
+    at::addmm_out(rows, hidden.narrow(0, begin, count), outputs.narrow(0, begin, count),
                   o_.weight.t());
     if (o_.bias.defined()) rows.add_(o_.bias);
-    MlpRows(rows);
-  });
+    Mlp(rows, scratch);
+  }
 }
 
 }  // namespace oscar

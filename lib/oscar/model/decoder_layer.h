@@ -18,43 +18,59 @@ struct RopeTables {
   at::Tensor cos, sin;
 };
 
+// Activations of a block of tokens, kept between calls: fresh pages for every block would cost as
+// much as the elementwise work.
+class LayerScratch {
+ public:
+  enum Use { kNormed, kFirst, kSecond };
+  // [rows, cols] float32 on `like`'s device; what it held under the same use is lost.
+  at::Tensor Take(Use use, int64_t rows, int64_t cols, const at::Tensor& like);
+
+ private:
+  at::Tensor memory_[3];
+};
+
 class DecoderLayer {
  public:
   // `fused`: use the CPU loops of layer_kernels.h where they apply; otherwise ATen operations.
   DecoderLayer(const ModelConfig& config, const LayerShape& shape, LayerWeights weights,
                at::Device device, bool fused);
 
+  // Tokens that pass through a projection or the MLP at a time.
+  static int64_t TokenBlock(const ModelConfig& config);
+
   // hidden [T, hidden] -> queries [T, H_q, D], keys and values [T, H_kv, D] as attention sees them.
   struct Heads {
     at::Tensor q, k, v;
   };
-  Heads Project(const at::Tensor& hidden, const RopeTables& rope) const;
+  Heads Project(const at::Tensor& hidden, const RopeTables& rope, LayerScratch& scratch) const;
 
   // out = x + mlp(norm(x)) with x = hidden + o W_o^T; o [T, H_q, D_v]; out [T, hidden] is written.
-  void Finish(const at::Tensor& hidden, const at::Tensor& o, const at::Tensor& out) const;
+  void Finish(const at::Tensor& hidden, const at::Tensor& o, const at::Tensor& out,
+              LayerScratch& scratch) const;
 
  private:
   struct Linear {
     at::Tensor weight;  // [out, in]
     at::Tensor bias;    // [out] or undefined
   };
-  at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight) const;
-  at::Tensor SplitHeads(const at::Tensor& x, int64_t heads, int64_t dim, const at::Tensor& norm,
-                        const at::Tensor& cos, const at::Tensor& sin) const;
-  void ProjectRows(const at::Tensor& hidden, const RopeTables& rope, int64_t begin, int64_t end,
-                   const Heads& out) const;
-  void MlpRows(const at::Tensor& x) const;
+  at::Tensor Norm(const at::Tensor& x, const at::Tensor& weight, LayerScratch& scratch) const;
+  void SplitRows(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t begin,
+                 const Heads& out) const;
+  void SplitRowsFused(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                      int64_t begin, const Heads& out) const;
+  void Mlp(const at::Tensor& x, LayerScratch& scratch) const;
 
   LayerShape shape_;
   float eps_;
   bool fused_;
-  at::Device device_;
+  int64_t token_block_;
   LayerWeights weights_;  // owns the memory of the tensors below on the CPU
   at::Tensor attn_norm_, ffn_norm_, q_norm_, k_norm_;
   Linear qkv_, o_, gate_, up_, down_;
 };
 
-// RMSNorm of rows [T, dim] with `weight` [dim] into a new tensor.
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, float eps, bool fused);
+// out = RMSNorm of rows x [T, dim] with `weight` [dim].
+void RmsNorm(const at::Tensor& x, const at::Tensor& weight, float eps, bool fused, at::Tensor& out);
 
 }  // namespace oscar

@@ -12,14 +12,16 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// sum x^2 with kLanes independent sums, so that the order does not depend on the instruction set.
-[[gnu::always_inline]] inline float SumOfSquares(const float* x, int64_t dim) {
-  float partial[kLanes] = {};
+// Sum of term(i) over kLanes partial sums, added up in pairs: the order does not depend on the
+// instruction set.
+template <typename Sum, typename Term>
+[[gnu::always_inline]] inline Sum LaneSum(int64_t count, const Term& term) {
+  Sum partial[kLanes] = {};
   int64_t i = 0;
-  for (; i + kLanes <= dim; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) partial[lane] += x[i + lane] * x[i + lane];
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) partial[lane] += term(i + lane);
   }
-  for (int lane = 0; i < dim; ++i, ++lane) partial[lane] += x[i] * x[i];
+  for (int lane = 0; i < count; ++i, ++lane) partial[lane] += term(i);
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) partial[lane] += partial[lane + width];
   }
@@ -28,7 +30,8 @@ constexpr int kLanes = 16;
 
 [[gnu::always_inline]] inline void RmsNormRow(const float* x, const float* weight, float eps,
                                               int64_t dim, float* out) {
-  const float scale = 1.0F / std::sqrt(SumOfSquares(x, dim) / static_cast<float>(dim) + eps);
+  const float squares = LaneSum<float>(dim, [x](int64_t i) { return x[i] * x[i]; });
+  const float scale = 1.0F / std::sqrt(squares / static_cast<float>(dim) + eps);
   for (int64_t i = 0; i < dim; ++i) out[i] = x[i] * scale * weight[i];
 }
 
@@ -89,6 +92,58 @@ constexpr int kLanes = 16;
   for (int64_t i = 0; i < count; ++i) gate[i] = gate[i] / (1.0F + Exp(-gate[i])) * up[i];
 }
 
+// exp(x) in float64: x = n ln 2 + r, |r| <= ln 2 / 2, and the Taylor polynomial of degree 13 in r
+// (remainder r^14 / 14! < 5e-18). Adding 1.5 * 2^52 rounds to an integer n and leaves it in the low
+// bits, from where it moves into the exponent: no conversion, so that every instruction set has it.
+[[gnu::always_inline]] inline double Exp(double x) {
+  constexpr double kShift = 0x1.8p52;
+  x = std::min(std::max(x, -700.0), 700.0);
+  const double shifted = x * 0x1.71547652b82fep0 + kShift;  // log2(e)
+  const double n = shifted - kShift;
+  // ln 2 in two parts: n times the first is exact.
+  const double r = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 6227020800;
+  p = p * r + 1.0 / 479001600;
+  p = p * r + 1.0 / 39916800;
+  p = p * r + 1.0 / 3628800;
+  p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320;
+  p = p * r + 1.0 / 5040;
+  p = p * r + 1.0 / 720;
+  p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24;
+  p = p * r + 1.0 / 6;
+  p = p * r + 0.5;
+  p = p * r + 1.0;
+  p = p * r + 1.0;
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(p) +
+                               (std::bit_cast<uint64_t>(shifted) << 52));
+}
+
+[[gnu::always_inline]] inline void LargestBody(const float* x, int64_t count, float* out) {
+  float partial[kLanes];
+  for (float& p : partial) p = x[0];
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) partial[lane] = std::max(partial[lane], x[i + lane]);
+  }
+  for (; i < count; ++i) partial[0] = std::max(partial[0], x[i]);
+  *out = *std::max_element(partial, partial + kLanes);
+}
+
+[[gnu::always_inline]] inline void ExpsBody(const float* x, int64_t count, double shift,
+                                            double* exps, double* sum) {
+  for (int64_t i = 0; i < count; ++i) exps[i] = Exp(static_cast<double>(x[i]) - shift);
+  *sum = LaneSum<double>(count, [&](int64_t i) { return exps[i]; });
+}
+
+[[gnu::always_inline]] inline void DifferenceBody(const double* weights, const float* x,
+                                                  const float* y, int64_t count, double* sum) {
+  *sum = LaneSum<double>(count, [&](int64_t i) {
+    return weights[i] * (static_cast<double>(x[i]) - static_cast<double>(y[i]));
+  });
+}
+
 [[gnu::always_inline]] inline void RoundBody(const float* x, int64_t count, BFloat16* out) {
   for (int64_t i = 0; i < count; ++i) out[i] = ToBFloat16(x[i]);
 }
@@ -108,6 +163,13 @@ OSCAR_SAME_BODY(SiluLoop, (const float* up, int64_t count, float* gate),
                 (SiluBody(up, count, gate)))
 OSCAR_SAME_BODY(RoundLoop, (const float* x, int64_t count, BFloat16* out),
                 (RoundBody(x, count, out)))
+OSCAR_SAME_BODY(LargestLoop, (const float* x, int64_t count, float* out),
+                (LargestBody(x, count, out)))
+OSCAR_SAME_BODY(ExpsLoop, (const float* x, int64_t count, double shift, double* exps, double* sum),
+                (ExpsBody(x, count, shift, exps, sum)))
+OSCAR_SAME_BODY(DifferenceLoop,
+                (const double* weights, const float* x, const float* y, int64_t count, double* sum),
+                (DifferenceBody(weights, x, y, count, sum)))
 
 }  // namespace
 
@@ -125,5 +187,23 @@ void SplitHeadRows(const float* x, int64_t x_stride, const float* cos, const flo
 void SiluTimes(const float* up, int64_t count, float* gate) { SiluLoop(up, count, gate); }
 
 void RoundToBFloat16(const float* x, int64_t count, BFloat16* out) { RoundLoop(x, count, out); }
+
+float Largest(const float* x, int64_t count) {
+  float out;
+  LargestLoop(x, count, &out);
+  return out;
+}
+
+double SumOfExps(const float* x, int64_t count, double shift, double* exps) {
+  double sum;
+  ExpsLoop(x, count, shift, exps, &sum);
+  return sum;
+}
+
+double WeightedDifference(const double* weights, const float* x, const float* y, int64_t count) {
+  double sum;
+  DifferenceLoop(weights, x, y, count, &sum);
+  return sum;
+}
 
 }  // namespace oscar

@@ -1,5 +1,6 @@
-// Elementwise work of a decoder layer on the CPU, fused so that each activation is read and written
-// once. All functions work on the rows they are given, in one thread; callers split rows.
+// Elementwise work of a decoder layer and of the comparison of logits on the CPU, fused so that
+// each activation is read and written once. All functions work on the rows they are given, in one
+// thread; callers split rows.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,16 @@ void SplitHeadRows(const float* x, int64_t x_stride, const float* cos, const flo
 
 // gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i] for `count` values.
 void SiluTimes(const float* up, int64_t count, float* gate);
+
+// Largest of x[0..count), count > 0; not a number where one is among them is not promised.
+float Largest(const float* x, int64_t count);
+
+// exps[i] = exp(x[i] - shift) in float64, within 2^-50 of itself for x[i] - shift in [-700, 700]
+// and clamped beyond. Returns their sum, over 16 partial sums.
+double SumOfExps(const float* x, int64_t count, double shift, double* exps);
+
+// Sum of weights[i] (x[i] - y[i]) in float64, over 16 partial sums.
+double WeightedDifference(const double* weights, const float* x, const float* y, int64_t count);
 
 // out[i] = x[i] rounded to nearest even, as ToBFloat16().
 void RoundToBFloat16(const float* x, int64_t count, BFloat16* out);

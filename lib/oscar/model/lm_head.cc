@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "oscar/core/error.h"
+#include "oscar/model/layer_kernels.h"
 #include "oscar/model/runner_impl.h"
 #include "oscar/model/torch_support.h"
 
@@ -29,14 +30,15 @@ struct Softmax {
   double LogSumExp() const { return max + std::log(sum); }
   double Nll() const { return LogSumExp() - static_cast<double>(next); }
 
-  // Takes one block into the maximum; returns the factor for sums relative to the old one.
+  // Takes one block of logits into the maximum; returns the factor for sums relative to the old
+  // one.
   double Raise(const float* x, int64_t count, int64_t first_id) {
-    const auto best = static_cast<int64_t>(std::max_element(x, x + count) - x);
-    if (x[best] > top) {
-      top = x[best];
-      top_id = static_cast<int32_t>(first_id + best);
+    const float best = Largest(x, count);
+    if (best > top) {
+      top = best;
+      top_id = static_cast<int32_t>(first_id + (std::find(x, x + count, best) - x));
     }
-    const double raised = std::max(max, static_cast<double>(x[best]));
+    const double raised = std::max(max, static_cast<double>(best));
     const double factor = std::exp(max - raised);
     max = raised;
     return factor;
@@ -57,27 +59,17 @@ void AddBlock(const float* x, const std::vector<const float*>& ys, int64_t count
   };
   Softmax& exact = state.softmax[0];
   const double factor = exact.Raise(x, count, first_id);
-  double sum = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    exps[i] = std::exp(static_cast<double>(x[i]) - exact.max);
-    sum += exps[i];
-  }
-  exact.sum = exact.sum * factor + sum;
+  exact.sum = exact.sum * factor + SumOfExps(x, count, exact.max, exps);
   pick(x, exact);
   for (size_t s = 0; s < ys.size(); ++s) {
     const float* y = ys[s];
-    double difference = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      difference += exps[i] * (static_cast<double>(x[i]) - static_cast<double>(y[i]));
-    }
-    state.difference[s] = state.difference[s] * factor + difference;
+    state.difference[s] = state.difference[s] * factor + WeightedDifference(exps, x, y, count);
+  }
+  for (size_t s = 0; s < ys.size(); ++s) {
+    const float* y = ys[s];
     Softmax& other = state.softmax[s + 1];
     const double other_factor = other.Raise(y, count, first_id);
-    double other_sum = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      other_sum += std::exp(static_cast<double>(y[i]) - other.max);
-    }
-    other.sum = other.sum * other_factor + other_sum;
+    other.sum = other.sum * other_factor + SumOfExps(y, count, other.max, exps);
     pick(y, other);
   }
 }
@@ -115,8 +107,10 @@ LogitComparison Summarise(const std::vector<TokenState>& states, size_t stream,
 at::Tensor RunnerData::FinalNorm(const at::Tensor& hidden) const {
   OSCAR_CHECK(next_layer == config.layers);
   const std::vector<float> norm = weights.FinalNorm();
-  return RmsNorm(hidden, Wrap(norm, {config.hidden}, device), static_cast<float>(config.rms_eps),
-                 options.fused_loops && device.is_cpu());
+  at::Tensor out = at::empty_like(hidden);
+  RmsNorm(hidden, Wrap(norm, {config.hidden}, device), static_cast<float>(config.rms_eps),
+          options.fused_loops && device.is_cpu(), out);
+  return out;
 }
 
 std::vector<int32_t> RunnerData::NextTokens() const {

@@ -138,16 +138,7 @@ at::Tensor RunnerData::Embed() const {
 
 ModelRunner::ModelRunner(const ModelWeights& weights, std::vector<std::vector<int32_t>> sequences,
                          const std::string& device, RunContext context, RunnerOptions options)
-    : impl_(new RunnerData{weights,
-                           weights.config(),
-                           std::move(sequences),
-                           {},
-                           context,
-                           options,
-                           at::Device(at::kCPU),
-                           nullptr,
-                           {},
-                           0}) {
+    : impl_(std::make_unique<RunnerData>(weights, std::move(sequences), context, options)) {
   CheckSequences(impl_->sequences, impl_->config);
   if (impl_->config.activation != "silu") {
     throw Error(ErrorCode::kUnsupported,
@@ -242,7 +233,7 @@ class LayerRun {
       positions_.push_back(static_cast<int64_t>(positions_.size()));
     }
     const at::Tensor hidden = stream.hidden.narrow(0, runner_.starts[s], tokens);
-    const DecoderLayer::Heads heads = decoder_->Project(hidden, *runner_.rope);
+    const DecoderLayer::Heads heads = decoder_->Project(hidden, *runner_.rope, runner_.scratch);
     const at::Tensor o =
         StreamAttention(stream, layer_, heads, {shape_.softmax_scale, shape_.window},
                         std::span(positions_).first(static_cast<size_t>(tokens)));
@@ -250,7 +241,8 @@ class LayerRun {
     const auto sequence = static_cast<int64_t>(s);
     if (index == 0 && capture_) capture_->Add(sequence, rows);
     for (AttentionSink* sink : stream.sinks) CallSink(*sink, layer_, sequence, rows);
-    decoder_->Finish(hidden, o, results_[index].narrow(0, runner_.starts[s], tokens));
+    decoder_->Finish(hidden, o, results_[index].narrow(0, runner_.starts[s], tokens),
+                     runner_.scratch);
   }
 
   RunnerData& runner_;
@@ -297,8 +289,11 @@ int64_t EstimateRunnerBytes(const ModelConfig& config, int64_t total_tokens, int
                                                       3 * config.hidden * config.intermediate);
     // float32 keys and values for the second pass, bfloat16 rows.
     kept = std::max(kept, total_tokens * (kv * 4 + (q + kv) * 2));
-    // q, k, v, o, once more for permuted copies, and a block of the MLP.
-    working = std::max(working, 4 * (2 * longest * (q + kv + o) + 512 * 3 * config.intermediate));
+    // q, k, v, o, once more for permuted copies, and a block of tokens in a projection or the MLP.
+    const int64_t block = std::min(longest, DecoderLayer::TokenBlock(config));
+    working = std::max(working,
+                       4 * (2 * longest * (q + kv + o) +
+                            block * (config.hidden + 2 * std::max(config.intermediate, q + kv))));
   }
   constexpr int64_t kLibTorch = int64_t{300} << 20;
   return kLibTorch + 2 * streams * total_tokens * config.hidden * 4 + layer_parameters * 4 + kept +

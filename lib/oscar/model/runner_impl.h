@@ -24,6 +24,14 @@ struct RunnerData {
     at::Tensor on_host;  // copy of `hidden` for Hidden() when the device is not the CPU
   };
 
+  RunnerData(const ModelWeights& model, std::vector<std::vector<int32_t>> ids,
+             const RunContext& run_context, const RunnerOptions& run_options)
+      : weights(model),
+        config(model.config()),
+        sequences(std::move(ids)),
+        context(run_context),
+        options(run_options) {}
+
   const ModelWeights& weights;
   const ModelConfig& config;
   std::vector<std::vector<int32_t>> sequences;
@@ -32,6 +40,7 @@ struct RunnerData {
   RunnerOptions options;
   at::Device device{at::kCPU};
   std::unique_ptr<RopeTables> rope;
+  LayerScratch scratch;
   std::vector<Stream> streams;
   int64_t next_layer = 0;
 

@@ -7,8 +7,9 @@
 
 namespace oscar {
 
-// Table of schemes, gates, notes and verdict for a terminal. With `layers`, one more table with the
-// attention KL of every layer. Throws Error(kFormat) when the record is not `oscar.verify/1`.
+// Table of schemes, gates, notes and verdict for a terminal. With `layers`, the tables by region
+// and by layer as well, and what was compared for every gate instead of for failed ones only.
+// Throws Error(kFormat) when the record is not `oscar.verify/1`.
 std::string VerifyText(const Value& record, bool layers);
 
 // One self-contained page: the same tables, and the layer curves as an inline SVG.

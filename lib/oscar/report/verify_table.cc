@@ -28,7 +28,7 @@ std::string MeanAndError(const Value* metric) {
   std::string text = Mean(metric);
   const Value* se = metric == nullptr ? nullptr : metric->Find("se");
   if (se != nullptr && se->is_number() && se->AsDouble() > 0) {
-    text += " \u00b1" + ShortNumber(se->AsDouble());
+    text += " \u00b1" + fmt::format("{:.1g}", se->AsDouble());
   }
   return text;
 }

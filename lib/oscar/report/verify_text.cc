@@ -40,6 +40,7 @@ std::string VerifyText(const Value& record, bool layers) {
   if (!record.At("gates").AsArray().empty()) out += "\n" + Rendered(GateCells(record));
   for (const Value& gate : record.At("gates").AsArray()) {
     const Value* reason = gate.Find("reason");
+    if (gate.At("passed").AsBool() && !layers) continue;
     if (reason == nullptr || !reason->is_string() || reason->AsString().empty()) continue;
     out += fmt::format("{}: {}\n", gate.At("name").AsString(), reason->AsString());
   }

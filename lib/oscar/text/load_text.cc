@@ -1,19 +1,39 @@
 #include "oscar/text/load_text.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "oscar/core/error.h"
 
 namespace oscar {
+namespace {
+
+// Documents of all files, spread evenly: document i of n stands at (i + 1/2) / n of the text, so
+// that any prefix of it holds every file in its share. The order inside a file stays.
+std::vector<Document> InterleavedDocuments(const TextRequest& request) {
+  struct Placed {
+    double place;
+    Document document;
+  };
+  std::vector<Placed> placed;
+  for (const std::filesystem::path& file : request.files) {
+    std::vector<Document> documents = ReadDocuments(file, request.seed);
+    const auto count = static_cast<double>(documents.size());
+    for (size_t i = 0; i < documents.size(); ++i) {
+      placed.push_back({(static_cast<double>(i) + 0.5) / count, std::move(documents[i])});
+    }
+  }
+  std::ranges::stable_sort(placed, {}, &Placed::place);
+  std::vector<Document> all;
+  for (Placed& item : placed) all.push_back(std::move(item.document));
+  return all;
+}
+
+}  // namespace
 
 LoadedText LoadText(const TextRequest& request, const ModelWeights& model) {
   const std::unique_ptr<Tokenizer> tokenizer = TokenizerForModel(model);
-  std::vector<Document> documents;
-  for (const std::filesystem::path& file : request.files) {
-    std::vector<Document> more = ReadDocuments(file, request.seed);
-    std::move(more.begin(), more.end(), std::back_inserter(documents));
-  }
+  const std::vector<Document> documents = InterleavedDocuments(request);
   // Plain text needs no template, so a model with an unknown one can still run on it.
   const bool needed = request.chat_template != "auto" ||
                       std::ranges::any_of(documents, [](const Document& document) {

@@ -12,6 +12,8 @@
 namespace oscar {
 
 struct TextRequest {
+  // Documents of several files are interleaved evenly, each file's in its own order, so that any
+  // number of tokens holds every file in its share.
   std::vector<std::filesystem::path> files;
   std::string chat_template = "auto";  // only resolved when a document has messages, or not "auto"
   uint64_t seed = 0;                   // shuffles the choices of GPQA questions

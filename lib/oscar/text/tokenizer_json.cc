@@ -95,8 +95,6 @@ Normalization ParseNormalizer(const Reader& reader, const json& node) {
   const std::string type = reader.Text(node, "type", "the normalizer");
   if (type == "NFC") return Normalization::kNfc;
   if (type == "NFD") return Normalization::kNfd;
-  if (type == "NFKC") return Normalization::kNfkc;
-  if (type == "NFKD") return Normalization::kNfkd;
   if (type == "Sequence") {
     const json& list = reader.Array(node, "normalizers", "the normalizer");
     if (list.empty()) return Normalization::kNone;

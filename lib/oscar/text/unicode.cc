@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 
@@ -39,6 +40,48 @@ size_t SequenceLength(std::string_view text, size_t at) {
     if ((byte(at + i) & 0xc0) != 0x80) return 0;
   }
   return length;
+}
+
+// Characters of later Unicode versions that have a combining class or a composition. The reference
+// normaliser has the tables of Unicode 9, where they are unassigned: it leaves them alone and moves
+// nothing across them. Found by comparing the two over all characters; what Unicode 15 and 16
+// added is included, so that the version of utf8proc does not matter.
+struct Range {
+  int32_t first, last;
+};
+constexpr Range kUnknownToNormalizer[] = {
+    {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
+    {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0xece, 0xece},
+    {0x1715, 0x1715},   {0x1abf, 0x1aff},   {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},
+    {0x105c0, 0x105ff}, {0x10d24, 0x10d27}, {0x10d69, 0x10d6d}, {0x10eab, 0x10eac},
+    {0x10efc, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85}, {0x11070, 0x11070},
+    {0x1133b, 0x1133b}, {0x11380, 0x113ff}, {0x1145e, 0x1145e}, {0x11839, 0x1183a},
+    {0x11938, 0x11938}, {0x1193d, 0x1193e}, {0x11943, 0x11943}, {0x119e0, 0x119e0},
+    {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99}, {0x11d42, 0x11d42},
+    {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16100, 0x1613f},
+    {0x16d40, 0x16d7f}, {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136},
+    {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+
+bool IsUnknownToNormalizer(int32_t c) {
+  const auto* it =
+      std::upper_bound(std::begin(kUnknownToNormalizer), std::end(kUnknownToNormalizer), c,
+                       [](int32_t x, const Range& r) { return x < r.first; });
+  return it != std::begin(kUnknownToNormalizer) && c <= std::prev(it)->last;
+}
+
+// Appends the normal form of a stretch of text without such characters.
+void AppendNormalized(Normalization form, std::string_view text, std::string& out) {
+  if (text.empty()) return;
+  const int options =
+      UTF8PROC_STABLE | (form == Normalization::kNfc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t length = utf8proc_map(
+      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+      static_cast<utf8proc_ssize_t>(text.size()), &result, static_cast<utf8proc_option_t>(options));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  OSCAR_CHECK(length >= 0);
+  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
 }
 
 bool IsAscii(std::string_view text) {
@@ -139,18 +182,18 @@ bool IsWordCharacter(int32_t c) {
 
 std::string Normalize(Normalization form, std::string_view text) {
   if (form == Normalization::kNone || IsAscii(text)) return std::string(text);
-  int options = UTF8PROC_STABLE;
-  const bool composed = form == Normalization::kNfc || form == Normalization::kNfkc;
-  options |= composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  if (form == Normalization::kNfkc || form == Normalization::kNfkd) options |= UTF8PROC_COMPAT;
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t length = utf8proc_map(
-      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-      static_cast<utf8proc_ssize_t>(text.size()), &result, static_cast<utf8proc_option_t>(options));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  if (length == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  OSCAR_CHECK(length >= 0);
-  return std::string(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
+  std::string out;
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    if (!IsUnknownToNormalizer(DecodeUtf8(text, at))) continue;
+    AppendNormalized(form, text.substr(done, begin - done), out);
+    out += text.substr(begin, at - begin);
+    done = at;
+  }
+  AppendNormalized(form, text.substr(done), out);
+  return out;
 }
 
 }  // namespace oscar

@@ -22,8 +22,9 @@ bool IsWhiteSpace(int32_t code_point);
 // What \w means in Unicode: alphabetic, marks, decimal digits, connectors, joiners.
 bool IsWordCharacter(int32_t code_point);
 
-enum class Normalization { kNone, kNfc, kNfd, kNfkc, kNfkd };
-// `text` must be well-formed.
+enum class Normalization { kNone, kNfc, kNfd };
+// `text` must be well-formed. Characters newer than Unicode 9 stay as and where they are, as in
+// the reference library.
 std::string Normalize(Normalization form, std::string_view text);
 
 }  // namespace oscar

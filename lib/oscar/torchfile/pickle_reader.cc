@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
+#include "oscar/torchfile/extent.h"
 #include "oscar/torchfile/pickle_graph.h"
 #include "oscar/torchfile/pickle_opcodes.h"
-#include "oscar/torchfile/printable.h"
+#include "oscar/torchfile/utf8.h"
 
 namespace oscar {
 namespace {
@@ -31,31 +33,6 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kStorageTypes = {{
     {"ByteStorage", DType::kU8},
     {"BoolStorage", DType::kBool},
 }};
-
-bool IsUtf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto lead = static_cast<uint8_t>(text[i]);
-    const size_t length = lead < 0x80   ? 1
-                          : lead < 0xc2 ? 0
-                          : lead < 0xe0 ? 2
-                          : lead < 0xf0 ? 3
-                          : lead < 0xf5 ? 4
-                                        : 0;
-    if (length == 0 || length > text.size() - i) return false;
-    for (size_t j = 1; j < length; ++j) {
-      if ((static_cast<uint8_t>(text[i + j]) & 0xc0) != 0x80) return false;
-    }
-    if (length > 2) {
-      const auto second = static_cast<uint8_t>(text[i + 1]);
-      const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-      const bool outside = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
-      if (overlong || outside) return false;
-    }
-    i += length;
-  }
-  return true;
-}
 
 class Machine {
  public:
@@ -214,7 +191,6 @@ class Machine {
   int64_t ExpectCount(NodeId id, std::string_view what) const;
   std::vector<int64_t> ExpectCounts(NodeId id, std::string_view what) const;
   void RebuildTensor(const std::vector<NodeId>& args);
-  void CheckExtent(const TorchTensor& tensor) const;
 
   std::span<const uint8_t> pickle_;
   const std::string& where_;
@@ -502,46 +478,10 @@ void Machine::RebuildTensor(const std::vector<NodeId>& args) {
   tensor.storage_key = storage.key;
   tensor.owner = storage.bytes.owner;
   tensor.storage = storage.bytes.bytes.data();
-  CheckExtent(tensor);
+  const std::string misfit = DescribeMisfit(tensor);
+  if (!misfit.empty()) Fail(ErrorCode::kFormat, misfit);
   graph_.tensors.push_back(std::move(tensor));
   PushNew(NodeKind::kTensor, static_cast<int64_t>(graph_.tensors.size() - 1));
-}
-
-// Every element lies inside the storage, and counts stay computable.
-void Machine::CheckExtent(const TorchTensor& tensor) const {
-  const auto describe = [&] {
-    return fmt::format("shape [{}] with strides [{}] at offset {}", fmt::join(tensor.shape, ", "),
-                       fmt::join(tensor.strides, ", "), tensor.storage_offset);
-  };
-  if (tensor.shape.size() != tensor.strides.size()) {
-    Fail(ErrorCode::kFormat, describe() + ": as many strides as dimensions expected");
-  }
-  int64_t elements = 1;
-  int64_t last = tensor.storage_offset;
-  bool overflow = false;
-  bool empty = false;
-  for (size_t i = 0; i < tensor.shape.size(); ++i) {
-    if (tensor.shape[i] == 0) {
-      empty = true;
-      continue;
-    }
-    int64_t reach = 0;
-    overflow |= __builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach);
-    overflow |= __builtin_add_overflow(last, reach, &last);
-    overflow |= __builtin_mul_overflow(elements, tensor.shape[i], &elements);
-  }
-  const bool outside = empty ? tensor.storage_offset > tensor.storage_elements
-                             : overflow || last >= tensor.storage_elements;
-  if (overflow || outside) {
-    Fail(ErrorCode::kFormat,
-         fmt::format("{} does not fit into storage {} of {} elements", describe(),
-                     Printable(tensor.storage_key), tensor.storage_elements));
-  }
-  const int64_t most = std::max(tensor.storage_elements, PickleLimits::kRepeatedElements);
-  if (!empty && elements > most) {
-    Fail(ErrorCode::kUnsupported, fmt::format("{} repeats a storage of {} elements too often",
-                                              describe(), tensor.storage_elements));
-  }
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Elements of a TorchTensor.
 #include <fmt/format.h>
-#include <cstring>
 
+#include <cstring>
 #include <functional>
 #include <numeric>
+#include <type_traits>
 
 #include "oscar/core/error.h"
 #include "oscar/torchfile/torchfile.h"
@@ -19,32 +20,41 @@ T LoadElement(const uint8_t* at) {
   return value;
 }
 
+// Stored booleans: any non-zero byte is true, as in PyTorch.
+struct StoredBool {
+  uint8_t byte;
+};
+
 template <typename Stored>
 auto Widen(Stored value) {
   if constexpr (std::is_same_v<Stored, BFloat16> || std::is_same_v<Stored, Float16>) {
     return ToFloat(value);
+  } else if constexpr (std::is_same_v<Stored, StoredBool>) {
+    return static_cast<uint8_t>(value.byte != 0);
   } else {
     return value;
   }
 }
 
-// Calls visit(element) for all elements in row-major order.
-template <typename Stored, typename Visit>
-void ForEach(const TorchTensor& tensor, const Visit& visit) {
+// Elements of stored type `Stored` in row-major order, converted to T.
+template <typename Stored, typename T>
+void ConvertInto(const TorchTensor& tensor, T* out) {
   const auto at = [&](int64_t index) {
-    return LoadElement<Stored>(tensor.storage + index * static_cast<int64_t>(sizeof(Stored)));
+    const auto* source = tensor.storage + index * static_cast<int64_t>(sizeof(Stored));
+    return static_cast<T>(Widen(LoadElement<Stored>(source)));
   };
   const int64_t count = tensor.elements();
   if (tensor.contiguous()) {
-    for (int64_t i = 0; i < count; ++i) visit(at(tensor.storage_offset + i));
+    for (int64_t i = 0; i < count; ++i) out[i] = at(tensor.storage_offset + i);
     return;
   }
   const size_t rank = tensor.shape.size();  // at least 1: a scalar is contiguous
   std::vector<int64_t> index(rank, 0);
   int64_t row = tensor.storage_offset;
   const int64_t inner = tensor.shape[rank - 1];
+  const int64_t stride = tensor.strides[rank - 1];
   for (int64_t done = 0; done < count; done += inner) {
-    for (int64_t i = 0; i < inner; ++i) visit(at(row + i * tensor.strides[rank - 1]));
+    for (int64_t i = 0; i < inner; ++i) out[done + i] = at(row + i * stride);
     for (size_t axis = rank - 1; axis-- > 0;) {
       row += tensor.strides[axis];
       if (++index[axis] < tensor.shape[axis]) break;
@@ -54,39 +64,41 @@ void ForEach(const TorchTensor& tensor, const Visit& visit) {
   }
 }
 
-template <typename Visit>
-void Dispatch(const TorchTensor& tensor, const Visit& visit) {
-  switch (tensor.dtype) {
-    case DType::kF64:
-      return ForEach<double>(tensor, visit);
-    case DType::kF32:
-      return ForEach<float>(tensor, visit);
-    case DType::kF16:
-      return ForEach<Float16>(tensor, visit);
-    case DType::kBF16:
-      return ForEach<BFloat16>(tensor, visit);
-    case DType::kI64:
-      return ForEach<int64_t>(tensor, visit);
-    case DType::kI32:
-      return ForEach<int32_t>(tensor, visit);
-    case DType::kI16:
-      return ForEach<int16_t>(tensor, visit);
-    case DType::kI8:
-      return ForEach<int8_t>(tensor, visit);
-    case DType::kU8:
-      return ForEach<uint8_t>(tensor, visit);
-    // Any non-zero byte is true, as in PyTorch.
-    case DType::kBool:
-      return ForEach<uint8_t>(tensor, [&](uint8_t x) { visit(static_cast<uint8_t>(x != 0)); });
-  }
-}
-
 template <typename T>
 std::vector<T> Convert(const TorchTensor& tensor) {
-  std::vector<T> result;
-  result.resize(static_cast<size_t>(tensor.elements()));
-  T* out = result.data();
-  Dispatch(tensor, [&out](auto x) { *out++ = static_cast<T>(Widen(x)); });
+  std::vector<T> result(static_cast<size_t>(tensor.elements()));
+  switch (tensor.dtype) {
+    case DType::kF64:
+      ConvertInto<double>(tensor, result.data());
+      break;
+    case DType::kF32:
+      ConvertInto<float>(tensor, result.data());
+      break;
+    case DType::kF16:
+      ConvertInto<Float16>(tensor, result.data());
+      break;
+    case DType::kBF16:
+      ConvertInto<BFloat16>(tensor, result.data());
+      break;
+    case DType::kI64:
+      ConvertInto<int64_t>(tensor, result.data());
+      break;
+    case DType::kI32:
+      ConvertInto<int32_t>(tensor, result.data());
+      break;
+    case DType::kI16:
+      ConvertInto<int16_t>(tensor, result.data());
+      break;
+    case DType::kI8:
+      ConvertInto<int8_t>(tensor, result.data());
+      break;
+    case DType::kU8:
+      ConvertInto<uint8_t>(tensor, result.data());
+      break;
+    case DType::kBool:
+      ConvertInto<StoredBool>(tensor, result.data());
+      break;
+  }
   return result;
 }
 

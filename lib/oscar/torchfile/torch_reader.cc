@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 #include "oscar/torchfile/pickle_reader.h"
-#include "oscar/torchfile/printable.h"
 #include "oscar/torchfile/torchfile.h"
 #include "oscar/torchfile/zip_reader.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "oscar/torchfile/printable.h"
+#include "oscar/core/printable.h"
 
 namespace oscar {
 namespace {

@@ -121,6 +121,11 @@ class TraceSet {
 // 0 modulo 8 (content-defined sampling, so equal text is sampled equally wherever it stands).
 std::vector<uint64_t> SampledNgrams(const std::vector<int32_t>& ids);
 
+// What `ngram_hashes` of a header holds: the sampled 24-grams of all sequences, sorted, each once,
+// without those that are half or more frame. Frames are runs of 8 tokens that stand four times or
+// more, such as a chat template: sharing one says nothing about having seen the text.
+std::vector<uint64_t> DistinctiveNgrams(const std::vector<std::vector<int32_t>>& sequences);
+
 // Overlap of two headers: "none", "unknown" (ids not known), or the number of shared sampled
 // 24-grams and of identical sequences.
 struct Overlap {

@@ -29,12 +29,8 @@ TraceHeader HeaderOf(const std::vector<std::vector<int32_t>>& sequences) {
     sequence.length = static_cast<int64_t>(ids.size());
     sequence.sha256 = Sha256Hex(ids.data(), ids.size() * sizeof(int32_t));
     header.sequences.push_back(sequence);
-    const std::vector<uint64_t> ngrams = SampledNgrams(ids);
-    header.ngram_hashes.insert(header.ngram_hashes.end(), ngrams.begin(), ngrams.end());
   }
-  std::ranges::sort(header.ngram_hashes);
-  const auto repeated = std::ranges::unique(header.ngram_hashes);
-  header.ngram_hashes.erase(repeated.begin(), repeated.end());
+  header.ngram_hashes = DistinctiveNgrams(sequences);
   return header;
 }
 

@@ -9,7 +9,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
 #include "oscar/core/hash.h"
-#include "oscar/torchfile/printable.h"
+#include "oscar/core/printable.h"
 
 namespace oscar {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "oscar/core/error.h"
-#include "oscar/torchfile/printable.h"
+#include "oscar/core/printable.h"
 #include "oscar/torchfile/torchfile.h"
 #include "oscar/zoo/entry.h"
 #include "oscar/zoo/sharing.h"

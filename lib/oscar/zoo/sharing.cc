@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "oscar/core/error.h"
-#include "oscar/torchfile/printable.h"
+#include "oscar/core/printable.h"
 
 namespace oscar {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "oscar/core/dtype.h"
 #include "oscar/core/error.h"
-#include "oscar/torchfile/printable.h"
+#include "oscar/core/printable.h"
 #include "oscar/zoo/entry.h"
 
 namespace oscar {

@@ -4,6 +4,8 @@ usage: python3 make.py [FOLDER]      (PYTHONPATH must hold torch; NumPy is not n
 
 good/*.pt    read by torch.load; good/expected.json says what is in them
 refused/*.pt must be refused; refused/expected.json says which words the message must contain
+rotations/*.pt are rotation files: same_* hold one matrix in many guises, overlap_* and repeated_*
+               are refused although torch.load reads them
 """
 
 import collections
@@ -109,6 +111,35 @@ def refused():
     yield "big_integer", {"n": 2**64}, "64 bits"
 
 
+def rotation_files():
+    """Rotation files over one 4 x 4 matrix whose entries every floating type holds exactly."""
+    matrix = torch.tensor([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [-1, 1, 1, -1]]) / 2
+    values = torch.tensor([1.0, 2.0, 4.0, 8.0])
+
+    def file(*layers, **more):
+        entries = {3 + i: {"layer_id": 3 + i, "rotation": r, "eigenvalues": e}
+                   for i, (r, e) in enumerate(layers)}
+        return {"format_version": 1, "objective": "qqt_r_h_pbr", "source_grouping": "layer",
+                "layers": entries, **more}
+
+    padded = torch.full((6, 7), float("nan"))
+    padded[1:5, 2:6] = matrix
+    both = torch.arange(48, dtype=torch.float32)
+    views = {
+        "contiguous": matrix, "transposed": matrix.t().contiguous().t(), "slice": padded[1:5, 2:6],
+        "float64": matrix.double(), "float16": matrix.half(), "bfloat16": matrix.bfloat16()}
+    for name, view in views.items():
+        yield f"same_{name}", file((view, values))
+    yield "same_deep", file((matrix, values), calibration=calibration())
+    yield "overlap_rows", file((both[:16].view(4, 4), values), (both[8:24].view(4, 4), values))
+    yield "overlap_transposed", file((both[:16].view(4, 4), values),
+                                     (both[:16].view(4, 4).t(), values))
+    yield "overlap_eigenvalues", file((both[:16].view(4, 4), both[12:16]))
+    yield "repeated_row", file((matrix[:1].expand(4, 4), values))
+    yield "shared_whole", file((matrix, values), (matrix, values))
+    yield "shared_apart", file((both[:16].view(4, 4), both[32:36]), (both[16:32].view(4, 4), values))
+
+
 def main():
     for folder in ("good", "refused"):
         (ROOT / folder).mkdir(parents=True, exist_ok=True)
@@ -130,6 +161,10 @@ def main():
         expected[name] = expected["shared"]
     (ROOT / "good" / "expected.json").write_text(json.dumps(expected, indent=0) + "\n")
 
+    (ROOT / "rotations").mkdir(exist_ok=True)
+    for name, value in rotation_files():
+        torch.save(value, ROOT / "rotations" / f"{name}.pt")
+
     words = {}
     for name, value, word in refused():
         torch.save(value, ROOT / "refused" / f"{name}.pt")
@@ -141,7 +176,7 @@ def main():
     rezip(source, ROOT / "refused" / "bzip2.pt", "r/", compression=zipfile.ZIP_BZIP2)
     words["bzip2"] = "compression method 12"
     with zipfile.ZipFile(ROOT / "refused" / "no_pickle.pt", "w") as empty:
-        empty.writestr("r/version", "3\n")
+        empty.writestr(zipfile.ZipInfo("r/version"), "3\n")
     words["no_pickle"] = "data.pkl"
     (ROOT / "refused" / "expected.json").write_text(json.dumps(words, indent=0) + "\n")
 

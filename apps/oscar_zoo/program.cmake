@@ -1,0 +1,1 @@
+oscar_add_program(oscar-zoo LIBRARIES oscar::inspect fmt::fmt)

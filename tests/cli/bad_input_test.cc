@@ -1,0 +1,461 @@
+// Bad input to whole programs: one clear error, the documented exit code, nothing written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "oscar/core/files.h"
+#include "support/golden.h"
+#include "support/process.h"
+
+namespace oscar {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int kUsage = 2;
+constexpr int kFailed = 3;
+
+struct Case {
+  const char* name;
+  const char* program;
+  // Words that start with @ stand for files of the fixture: @model, @text, @trace, @heldout,
+  // @entry,
+  // @junk, @empty, @missing, @out (a path in the folder that must stay empty).
+  std::vector<std::string> arguments;
+  int exit_code;
+  const char* message;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// Good inputs, made once by the programs themselves, and bad ones.
+class Inputs {
+ public:
+  static const Inputs& Get() {
+    static const Inputs inputs;
+    return inputs;
+  }
+
+  std::string Resolve(const std::string& word) const {
+    if (!word.starts_with('@')) return word;
+    if (word == "@model") return (test::ModelOracle() / "tiny" / "llama").string();
+    if (word == "@othermodel") return (test::ModelOracle() / "tiny" / "qwen3").string();
+    if (word == "@dump") {
+      return (test::OfficialVectors() / "calibration" / "A1_d16" / "dump").string();
+    }
+    return (folder_ / word.substr(1)).string();
+  }
+  const fs::path& folder() const { return folder_; }
+  const fs::path& out() const { return out_; }
+
+ private:
+  Inputs() : folder_(test::FreshFolder("bad_input")), out_(folder_ / "out") {
+    fs::create_directories(out_);
+    WriteText();
+    Make("oscar-dump", Dump("text.txt", "trace"));
+    Make("oscar-dump", Dump("heldout.txt", "heldout"));
+    std::vector<std::string> other = Dump("heldout.txt", "othertrace");
+    other[1] = Resolve("@othermodel");
+    Make("oscar-dump", other);
+    Make("oscar-calibrate", {"--traces", Resolve("@trace"), "--model-name", "tiny", "--sink", "4",
+                             "--recent", "16", "--out", Resolve("@entry")});
+    Damage();
+  }
+
+  std::vector<std::string> Dump(const std::string& text, const std::string& trace) const {
+    return {"--model",       Resolve("@model"),
+            "--text",        (folder_ / text).string(),
+            "--tokens",      "512",
+            "--window",      "128",
+            "--out",         Resolve("@" + trace),
+            "--rows-tokens", "512"};
+  }
+
+  static void Make(const std::string& program, const std::vector<std::string>& arguments) {
+    const test::ProcessResult result =
+        test::Run(program, arguments, test::FreshFolder("bad_input_setup"));
+    if (result.exit_code != 0) throw std::runtime_error(program + ": " + result.err);
+  }
+
+  void WriteText() const {
+    // Different words, so that the two texts share nothing.
+    std::string text, heldout;
+    for (int i = 0; i < 4000; ++i) {
+      text += std::to_string(i * 7919 % 1000003) + (i % 9 == 0 ? "\n" : " ");
+      heldout += std::to_string(2000003 + i * 104729 % 1000003) + (i % 7 == 0 ? "\n" : " ");
+    }
+    WriteTextFile(folder_ / "text.txt", text);
+    WriteTextFile(folder_ / "heldout.txt", heldout);
+    WriteTextFile(folder_ / "junk", "this is no file of any known format\n");
+    WriteTextFile(folder_ / "empty", "");
+    WriteTextFile(folder_ / "empty.txt", "");
+    WriteTextFile(folder_ / "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": 7}\n");
+    WriteTextFile(folder_ / "bad.csv", "question,A,B,C,D,answer\nwhich?,1,2,3,4,E\n");
+    WriteTextFile(folder_ / "columns.csv", "colour,size\nred,7\n");
+    WriteTextFile(folder_ / "latin1.txt", "caf\xe9 au lait\n");
+    WriteTextFile(folder_ / "ids.txt", "1 2 3\n4 five 6\n");
+    WriteTextFile(folder_ / "bigids.txt", "1 2 99999999\n");
+    WriteTextFile(folder_ / "gates.json", "{\"schema\": \"oscar.gates/1\", \"gates\": [{}]}");
+    WriteTextFile(folder_ / "unknown.conf", "tokenz = 5\n");
+  }
+
+  void Damage() const {
+    const std::string trace = test::Slurp(folder_ / "trace");
+    WriteTextFile(folder_ / "truncated.h5", trace.substr(0, trace.size() / 2));
+    fs::copy(folder_ / "entry", folder_ / "halfpair", fs::copy_options::recursive);
+    fs::copy(folder_ / "entry", folder_ / "swapped", fs::copy_options::recursive);
+    fs::copy(folder_ / "entry", folder_ / "damaged", fs::copy_options::recursive);
+    for (const auto& file : fs::directory_iterator(folder_ / "halfpair")) {
+      if (file.path().filename().string().starts_with("v_")) fs::remove(file.path());
+    }
+    SwapPair(folder_ / "swapped");
+    for (const auto& file : fs::directory_iterator(folder_ / "damaged")) {
+      if (!file.path().filename().string().starts_with("k_")) continue;
+      std::string bytes = test::Slurp(file.path());
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x40);
+      WriteTextFile(file.path(), bytes);
+    }
+    fs::create_directories(folder_ / "emptyfolder");
+    fs::create_directories(folder_ / "noconfig");
+    fs::create_directories(folder_ / "gpt");
+    WriteTextFile(folder_ / "gpt" / "config.json", R"({"architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2"})");
+  }
+
+  static void SwapPair(const fs::path& folder) {
+    fs::path key, value;
+    for (const auto& file : fs::directory_iterator(folder)) {
+      if (file.path().filename().string().starts_with("k_")) key = file.path();
+      if (file.path().filename().string().starts_with("v_")) value = file.path();
+    }
+    fs::rename(key, folder / "x");
+    fs::rename(value, key);
+    fs::rename(folder / "x", value);
+    fs::remove(folder / "manifest.json");
+  }
+
+  fs::path folder_, out_;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {
+      // Usage: nothing is started.
+      {"DumpUnknownOption", "oscar-dump", {"--modle", "@model"}, kUsage, "--modle"},
+      {"DumpNothingGiven", "oscar-dump", {}, kUsage, "--model"},
+      {"DumpNoInput", "oscar-dump", {"--out", "@out/t.h5"}, kUsage, "--model"},
+      {"DumpModelWithoutText",
+       "oscar-dump",
+       {"--model", "@model", "--out", "@out/t.h5"},
+       kUsage,
+       "--text"},
+      {"DumpTextWithoutModel",
+       "oscar-dump",
+       {"--text", "@text.txt", "--out", "@out/t.h5"},
+       kUsage,
+       "--model"},
+      {"DumpTextAndIds",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--token-ids", "@ids.txt", "--out",
+        "@out/t.h5"},
+       kUsage,
+       "--token-ids"},
+      {"DumpWindowZero",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--window", "0", "--out", "@out/t.h5"},
+       kUsage,
+       "--window: expected a whole number"},
+      {"DumpWindowBeyondTheModel",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "positions below 512"},
+      {"DumpTokensOctal",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--tokens", "0512", "--out", "@out/t.h5"},
+       kUsage,
+       "found '0512'"},
+      {"DumpUnknownMoment",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--moments", "qq,zz", "--out", "@out/t.h5"},
+       kUsage,
+       "zz"},
+      {"DumpUnknownTemplate",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--template", "vicuna", "--out", "@out/t.h5"},
+       kUsage,
+       "one of auto, none, chatml"},
+      {"DumpLayerOutOfRange",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--layers", "0-9", "--out", "@out/t.h5"},
+       kUsage,
+       "9"},
+      {"DumpImportWithoutHeads",
+       "oscar-dump",
+       {"--import", "@dump", "--out", "@out/t.h5"},
+       kUsage,
+       "--q-heads"},
+      {"DumpConfigUnknownKey",
+       "oscar-dump",
+       {"--config", "@unknown.conf", "--model", "@model", "--text", "@text.txt", "--out",
+        "@out/t.h5"},
+       kUsage,
+       "unknown key 'tokenz'"},
+      {"DumpUnknownDevice",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--window", "64", "--device", "tpu", "--out",
+        "@out/t.h5"},
+       kUsage,
+       "tpu"},
+      {"CalibrateUnknownTarget",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/e", "--k-target", "qq"},
+       kUsage,
+       "one of qqt, ktk"},
+      {"CalibrateClipNotAPair",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/e", "--clip", "0.96"},
+       kUsage,
+       "--clip"},
+      {"CalibrateClipAboveOne",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/e", "--clip", "1.2,0.9"},
+       kUsage,
+       "--clip"},
+      {"CalibrateGridBackwards",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/e", "--clip-grid", "0.9:0.8:0.1"},
+       kUsage,
+       "clip grid"},
+      {"CalibrateNoTraces",
+       "oscar-calibrate",
+       {"--model-name", "m", "--out", "@out/e"},
+       kUsage,
+       "--traces"},
+      {"VerifyNothingGiven", "oscar-verify", {"--zoo", "@entry"}, kUsage, "--traces"},
+      {"VerifyUnknownScheme",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--schemes", "quip"},
+       kUsage,
+       "quip"},
+      {"VerifyModelWithoutText",
+       "oscar-verify",
+       {"--zoo", "@entry", "--model", "@model"},
+       kUsage,
+       "--text"},
+      {"VerifyGroupTooWide",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--schemes", "naive", "--group-size", "100"},
+       kUsage,
+       "100"},
+      {"VerifyClipWord",
+       "oscar-verify",
+       {"--traces", "@heldout", "--clip", "much"},
+       kUsage,
+       "--clip"},
+      {"ZooNoCommand", "oscar-zoo", {}, kUsage, "no command"},
+      {"ZooUnknownCommand", "oscar-zoo", {"polish", "@entry"}, kUsage, "polish"},
+      {"ZooUnknownEngine", "oscar-zoo", {"env", "@entry", "--engine", "ollama"}, kUsage, "ollama"},
+      // Files that are not there or not what they should be.
+      {"DumpMissingModel",
+       "oscar-dump",
+       {"--model", "@missing", "--text", "@text.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "missing"},
+      {"DumpModelIsJunk",
+       "oscar-dump",
+       {"--model", "@junk", "--text", "@text.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "junk"},
+      {"DumpFolderWithoutConfig",
+       "oscar-dump",
+       {"--model", "@noconfig", "--text", "@text.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "config.json"},
+      {"DumpUnknownArchitecture",
+       "oscar-dump",
+       {"--model", "@gpt", "--text", "@text.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "gpt2"},
+      {"DumpMissingText",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@missing.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "missing.txt"},
+      {"DumpEmptyText",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@empty.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "empty.txt"},
+      {"DumpBadJsonLine",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@bad.jsonl", "--out", "@out/t.h5"},
+       kFailed,
+       "bad.jsonl"},
+      {"DumpBadAnswer",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@bad.csv", "--template", "chatml", "--out", "@out/t.h5"},
+       kFailed,
+       "answer"},
+      {"DumpUnknownColumns",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@columns.csv", "--out", "@out/t.h5"},
+       kFailed,
+       "columns.csv"},
+      {"DumpNotUtf8",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@latin1.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "UTF-8"},
+      {"DumpIdsWithAWord",
+       "oscar-dump",
+       {"--model", "@model", "--token-ids", "@ids.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "five"},
+      {"DumpIdOutsideVocabulary",
+       "oscar-dump",
+       {"--model", "@model", "--token-ids", "@bigids.txt", "--out", "@out/t.h5"},
+       kFailed,
+       "99999999"},
+      {"DumpImportMissing",
+       "oscar-dump",
+       {"--import", "@missing", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
+       kFailed,
+       "missing"},
+      {"DumpImportEmptyFolder",
+       "oscar-dump",
+       {"--import", "@emptyfolder", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
+       kFailed,
+       "emptyfolder"},
+      {"DumpImportWrongHeads",
+       "oscar-dump",
+       {"--import", "@dump", "--q-heads", "8", "--kv-heads", "2", "--out", "@out/t.h5"},
+       kFailed,
+       "expected"},
+      {"DumpOutputFolderMissing",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--tokens", "128", "--window", "64", "--out",
+        "@out/no/such/t.h5"},
+       kFailed,
+       "no/such"},
+      {"CalibrateMissingTrace",
+       "oscar-calibrate",
+       {"--traces", "@missing", "--model-name", "m", "--out", "@out/e"},
+       kFailed,
+       "missing"},
+      {"CalibrateJunkTrace",
+       "oscar-calibrate",
+       {"--traces", "@junk", "--model-name", "m", "--out", "@out/e"},
+       kFailed,
+       "junk"},
+      {"CalibrateTruncatedTrace",
+       "oscar-calibrate",
+       {"--traces", "@truncated.h5", "--model-name", "m", "--out", "@out/e"},
+       kFailed,
+       "truncated.h5"},
+      {"CalibrateOtherModelsTraces",
+       "oscar-calibrate",
+       {"--traces", "@trace", "@othertrace", "--model-name", "m", "--out", "@out/e"},
+       kFailed,
+       "othertrace"},
+      {"CalibrateWindowsTooWide",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/e"},
+       kFailed,
+       "recent 256"},
+      {"CalibrateTokenFloor",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--sink", "4", "--recent", "16",
+        "--min-tokens-per-dim", "1000", "--out", "@out/e"},
+       kFailed,
+       "layer 0"},
+      {"CalibrateOutputExists",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--sink", "4", "--recent", "16", "--out",
+        "@entry"},
+       kFailed,
+       "exists"},
+      {"VerifyMissingEntry",
+       "oscar-verify",
+       {"--zoo", "@missing", "--traces", "@heldout"},
+       kFailed,
+       "missing"},
+      {"VerifyHalfAPair",
+       "oscar-verify",
+       {"--zoo", "@halfpair", "--traces", "@heldout"},
+       kFailed,
+       "halfpair"},
+      {"VerifySwappedPair",
+       "oscar-verify",
+       {"--zoo", "@swapped", "--traces", "@heldout"},
+       kFailed,
+       "swapped"},
+      {"VerifyDamagedPair",
+       "oscar-verify",
+       {"--zoo", "@damaged", "--traces", "@heldout"},
+       kFailed,
+       "damaged"},
+      {"VerifyOtherModel",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@othertrace", "--sink", "4", "--recent", "16"},
+       kFailed,
+       "made for a model"},
+      {"VerifySeenText",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@trace", "--sink", "4", "--recent", "16"},
+       kFailed,
+       "calibration text"},
+      {"VerifyNothingQuantised",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout"},
+       kFailed,
+       "recent 256"},
+      {"VerifyJunkGates",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--gates", "@gates.json"},
+       kFailed,
+       "gates.json"},
+      {"VerifyReportExists",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--report", "@junk"},
+       kFailed,
+       "exists"},
+      {"ZooShowJunk", "oscar-zoo", {"show", "@junk"}, kFailed, "junk"},
+      {"ZooShowEmptyFile", "oscar-zoo", {"show", "@empty"}, kFailed, "empty"},
+      {"ZooShowMissing", "oscar-zoo", {"show", "@missing"}, kFailed, "missing"},
+      {"ZooEnvHalfAPair",
+       "oscar-zoo",
+       {"env", "@halfpair", "--engine", "sglang"},
+       kFailed,
+       "halfpair"},
+  };
+  return cases;
+}
+
+class BadInput : public testing::TestWithParam<Case> {};
+
+TEST_P(BadInput, IsRefusedWithOneClearErrorAndLeavesNothing) {
+  const Case& c = GetParam();
+  const Inputs& inputs = Inputs::Get();
+  std::vector<std::string> arguments;
+  for (const std::string& word : c.arguments) arguments.push_back(inputs.Resolve(word));
+  const auto before = test::Snapshot(inputs.folder());
+  const test::ProcessResult result =
+      test::Run(c.program, arguments, test::FreshFolder("bad_input_run"));
+  EXPECT_EQ(result.exit_code, c.exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(std::string(c.program) + ": error: "));
+  EXPECT_THAT(result.err, HasSubstr(c.message));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("internal")));
+  EXPECT_EQ(test::Snapshot(inputs.folder()), before);
+  EXPECT_TRUE(fs::is_empty(inputs.out()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+}  // namespace
+}  // namespace oscar
