@@ -159,7 +159,7 @@ Value::Array CheckOverlap(const EntrySet& entries, const TraceHeader& text, cons
     overlap.known = overlap.known && (calibration.complete || overlap.any());
     Value::Array identical;
     for (const size_t index : overlap.identical_sequences) {
-      identical.push_back(static_cast<int64_t>(index));
+      identical.emplace_back(static_cast<int64_t>(index));
     }
     if (!overlap.known) {
       notes.push_back(fmt::format(
