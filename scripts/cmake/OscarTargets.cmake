@@ -59,8 +59,14 @@ function(oscar_add_test name)
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
     return()
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
-                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." TEST_LIST cases
+                       PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  # PROPERTIES cannot hold a list, and there may be several labels: they are set once the names of
+  # the cases are known.
+  set(labels_file "${CMAKE_CURRENT_BINARY_DIR}/${name}_labels.cmake")
+  file(CONFIGURE OUTPUT "${labels_file}" @ONLY CONTENT
+       "if(cases)\n  set_tests_properties(\${cases} PROPERTIES LABELS \"@arg_LABELS@\")\nendif()\nset(cases)\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${labels_file}")
 endfunction()
 
 # oscar_add_program(<program> LIBRARIES lib ...): apps/<program with underscores>/{main,options}.cc

@@ -13,201 +13,24 @@
 #include "oscar/linalg/permutation.h"
 #include "oscar/rotation/composition.h"
 #include "oscar/rotation/fit.h"
-#include "rotation/official_case.h"
+#include "support/official_case.h"
+#include "support/official_compare.h"
 
 namespace oscar {
 namespace {
 
+using test::CompareRotation;
+using test::CompareSymmetric;
+using test::Comparison;
+using test::kCovariance;
+using test::kEigenvalue;
+using test::kEps;
+using test::kFloatUlp;
+using test::MatchColumns;
 using test::OfficialCase;
 using test::OfficialCaseFolders;
-
-constexpr double kEps = std::numeric_limits<double>::epsilon();
-constexpr double kFloatUlp = 0x1p-24;  // half a unit in the last place of a float32 near 1
-constexpr double kCovariance = 1e-8;   // required: relative, Frobenius norm
-constexpr double kEigenvalue = 1e-8;   // required: relative, each
-
-// Whatever the case keeps of a symmetric matrix: all of it, its lower triangle, or some rows, the
-// diagonal, the trace and the norm. `prefix` is a dataset path such as "layer_0/k/C".
-struct Comparison {
-  int64_t entries = 0;    // compared
-  double difference = 0;  // Frobenius norm over the entries compared
-};
-
-void Compare(double ours, double theirs, Comparison& sum) {
-  sum.difference = std::hypot(sum.difference, ours - theirs);
-  ++sum.entries;
-}
-
-// `index` picks the matrix of a dataset with a leading axis of KV heads; -1: no such axis.
-Comparison CompareSymmetric(const H5File& file, const std::string& prefix, const std::string& bare,
-                            const Matrix& ours, int64_t index = -1) {
-  Comparison sum;
-  const int64_t dim = ours.rows();
-  const auto read = [&](const std::string& name, int64_t each) {
-    std::vector<double> data = file.Read<double>(name);
-    if (index >= 0) {
-      data.assign(data.begin() + index * each, data.begin() + (index + 1) * each);
-    }
-    return data;
-  };
-  if (file.HasDataset(bare)) {
-    const std::vector<double> full = read(bare, dim * dim);
-    for (int64_t i = 0; i < dim * dim; ++i) {
-      Compare(ours.data()[i], full[static_cast<size_t>(i)], sum);
-    }
-  }
-  if (file.HasDataset(prefix + "_tril")) {
-    const std::vector<double> lower = read(prefix + "_tril", dim * (dim + 1) / 2);
-    size_t next = 0;
-    for (int64_t i = 0; i < dim; ++i) {
-      for (int64_t j = 0; j <= i; ++j) Compare(ours(i, j), lower[next++], sum);
-    }
-  }
-  if (file.HasDataset(prefix + "_rows")) {
-    const std::vector<int64_t> shape = file.Dataset(prefix + "_rows").shape();
-    const int64_t rows = shape[shape.size() - 2];
-    const std::vector<double> data = read(prefix + "_rows", rows * dim);
-    for (int64_t i = 0; i < rows * dim; ++i) {
-      Compare(ours.data()[i], data[static_cast<size_t>(i)], sum);
-    }
-  }
-  if (file.HasDataset(prefix + "_diag")) {
-    const std::vector<double> diagonal = read(prefix + "_diag", dim);
-    for (int64_t i = 0; i < dim; ++i) Compare(ours(i, i), diagonal[static_cast<size_t>(i)], sum);
-  }
-  if (index < 0 && file.HasDataset(prefix + "_fro")) {
-    Compare(ours.norm(), file.Read<double>(prefix + "_fro").at(0), sum);
-  }
-  // The trace adds up the errors of the diagonal.
-  if (index < 0 && file.HasDataset(prefix + "_trace")) {
-    EXPECT_NEAR(ours.trace(), file.Read<double>(prefix + "_trace").at(0),
-                kCovariance * std::abs(ours.trace()));
-  }
-  return sum;
-}
-
-Matrix ReadMatrix(const H5File& file, const std::string& name) {
-  const H5Dataset dataset = file.Dataset(name);
-  const std::vector<double> data = dataset.Read<double>();
-  return Eigen::Map<const Matrix>(data.data(), dataset.shape().at(0), dataset.shape().at(1));
-}
-
-std::vector<int64_t> Inverse(const std::vector<int64_t>& perm) {
-  std::vector<int64_t> inverse(perm.size());
-  for (size_t j = 0; j < perm.size(); ++j)
-    inverse[static_cast<size_t>(perm[j])] = static_cast<int64_t>(j);
-  return inverse;
-}
-
-// Sine of the angle between eigenvector j of C and of C + E, |E| <= error (Davis and Kahan, in the
-// form |E| / (gap - |E|) with the gap to the other eigenvalues of either matrix).
-std::vector<double> AngleBounds(const std::vector<double>& eigenvalues, double error) {
-  const size_t n = eigenvalues.size();
-  std::vector<double> bounds(n);
-  for (size_t j = 0; j < n; ++j) {
-    double gap = std::numeric_limits<double>::infinity();
-    if (j > 0) gap = std::min(gap, eigenvalues[j] - eigenvalues[j - 1]);
-    if (j + 1 < n) gap = std::min(gap, eigenvalues[j + 1] - eigenvalues[j]);
-    bounds[j] = gap > 2 * error ? error / (gap - error) : 1;
-  }
-  return bounds;
-}
-
-// One target of one layer of a case, with our fit and what is known of the official one.
-struct Subject {
-  std::string name;
-  SymmetricEigen ours;
-  Matrix target;
-  std::vector<double> angles;  // bounds, per eigenvector
-  std::vector<int64_t> perm;
-};
-
-// |C_ours - C_theirs| plus the backward errors of both solvers, each at most 2 n eps |C| here (ours
-// is measured, LAPACK behind the official program is of the same kind).
-Subject MakeSubject(const std::string& name, const LayerMoments& moments, Target target,
-                    double difference) {
-  Subject subject;
-  subject.name = name;
-  subject.target = FormTargets(moments, target, Grouping::kLayer).at(0);
-  subject.ours = EighSymmetric(subject.target);
-  EXPECT_LT(subject.ours.residual_units, 2) << name;
-  const double norm = subject.target.norm();
-  const double backward = 4 * static_cast<double>(subject.target.rows()) * kEps * norm;
-  subject.angles = AngleBounds(subject.ours.values, difference + backward);
-  subject.perm = OfficialPermutation(subject.ours.values);
-  return subject;
-}
-
-// Compares eigenvectors up to sign and returns ours with the signs of theirs. `theirs` [D, n] are
-// columns first .. first + n; entries carry `rounding`.
-Matrix MatchColumns(const Subject& subject, const Matrix& theirs, int64_t first, double rounding) {
-  Matrix aligned = subject.ours.vectors;
-  double worst = 0;
-  for (int64_t j = 0; j < theirs.cols(); ++j) {
-    auto column = aligned.col(first + j);
-    if (column.dot(theirs.col(j)) < 0) column *= -1;
-    // The distance of unit vectors is at most sqrt(2) times the sine of their angle (< 90 degrees).
-    const double bound = std::sqrt(2.0) * subject.angles[static_cast<size_t>(first + j)] + rounding;
-    const double distance = (column - theirs.col(j)).norm();
-    EXPECT_LE(distance, bound) << subject.name << " eigenvector " << first + j;
-    worst = std::max(worst, bound);
-  }
-  // The bound must not be empty: unrelated unit vectors are about sqrt(2) apart.
-  EXPECT_LT(worst, 0.5) << subject.name;
-  return aligned;
-}
-
-// Undoes a composition; false when it holds no eigenvectors.
-bool RecoverBasis(Composition composition, const Matrix& r, const std::vector<int64_t>& perm,
-                  Matrix& basis) {
-  const std::vector<int64_t> back = Inverse(perm);
-  switch (composition) {
-    case Composition::kPlain:
-      basis = r;
-      return true;
-    case Composition::kBr:
-      basis = PermuteColumns(r, back);
-      return true;
-    case Composition::kBrH128:
-      basis = PermuteColumns(TimesHadamard(r), back);
-      return true;
-    case Composition::kRH:
-      basis = TimesHadamard(r);
-      return true;
-    case Composition::kRHPbr:
-      basis = TimesHadamard(PermuteColumns(r, back));
-      return true;
-    case Composition::kHRPbr:
-      basis = HadamardTimes(PermuteColumns(r, back));
-      return true;
-    case Composition::kHPbrR: {
-      const Matrix hp = PermuteColumns(TimesHadamard(Matrix::Identity(r.rows(), r.cols())), perm);
-      basis = hp.transpose() * r;
-      return true;
-    }
-    default:
-      return false;
-  }
-}
-
-// R of an official file against ours: the eigenvectors it holds up to sign, then every entry once
-// our eigenvectors have its signs.
-void CompareRotation(const Subject& subject, Composition composition, const Matrix& theirs) {
-  const auto dim = static_cast<double>(theirs.rows());
-  Matrix basis, aligned = subject.ours.vectors;
-  double drift = 0;
-  if (RecoverBasis(composition, theirs, subject.perm, basis)) {
-    // Entries of R are rounded by at most 2^-25 |r|: 2^-25 in the norm of a column, and orthogonal
-    // factors keep norms of rows or columns; sqrt(D) covers the compositions that mix both.
-    aligned = MatchColumns(subject, basis, 0, std::sqrt(dim) * kFloatUlp);
-    for (const double angle : subject.angles) drift += 2 * angle * angle;
-  }
-  // |dR_ij| = |(dU H P)_ij| <= norm of row i of dU <= |dU|_F, and the float32 rounding of theirs.
-  const double bound = std::sqrt(drift) + kFloatUlp;
-  const Matrix ours = Compose(composition, aligned, subject.ours.values);
-  EXPECT_LE((ours - theirs).cwiseAbs().maxCoeff(), bound)
-      << subject.name << " " << CompositionName(composition);
-}
+using test::ReadMatrix;
+using test::Subject;
 
 // R from the official eigenvectors, whose signs are exact: equal up to rounding.
 void CompareComposition(const std::string& name, Composition composition, const Matrix& basis,
@@ -246,15 +69,15 @@ Subject CompareGroup(const OfficialCase& official, const std::string& group, Tar
   const H5File& file = official.expected();
   const std::string name = official.name() + "/" + group;
   const Matrix c = FormTargets(moments, target, Grouping::kLayer).at(0);
-  const Comparison covariance = CompareSymmetric(file, group + "/C", group + "/C", c);
+  const Comparison covariance = CompareSymmetric(file, group + "/C", c);
   EXPECT_LE(covariance.difference, kCovariance * c.norm()) << name;
   seen.covariances += covariance.entries > 0;
-  // Where only a part of C is known, the rest is taken to differ as much as an independent float64
-  // evaluation may: sums of N products of either sign, N < 1e4, error far below 1e-13 of |C|.
-  const double difference = std::max(covariance.difference, 1e-13 * c.norm());
-  Subject subject = MakeSubject(name, moments, target, difference);
+  const SymmetricEigen ours = EighSymmetric(c);
+  EXPECT_LT(ours.residual_units, 2) << name;
+  Subject subject{name, ours.values, ours.vectors, false, {}, {}};
+  BoundAngles(subject, covariance.difference, c.norm());
   const std::vector<double> eigenvalues = file.Read<double>(group + "/eigenvalues");
-  CompareEigenvalues(name, subject.ours.values, eigenvalues, kEigenvalue);
+  CompareEigenvalues(name, subject.values, eigenvalues, kEigenvalue);
 
   if (file.HasDataset(group + "/perm")) {
     const std::vector<int64_t> perm = OfficialPermutation(eigenvalues);
@@ -292,7 +115,7 @@ void CompareRowsOnly(const OfficialCase& official, const std::string& group, con
   const H5File& file = official.expected();
   if (!file.HasDataset(group + "/R_plain_rows")) return;
   const Matrix rows = ReadMatrix(file, group + "/R_plain_rows");
-  Matrix aligned = subject.ours.vectors;
+  Matrix aligned = subject.vectors;
   double drift = 0;
   for (Eigen::Index j = 0; j < aligned.cols(); ++j) {
     const double angle = std::sqrt(2.0) * subject.angles[static_cast<size_t>(j)];
@@ -306,7 +129,7 @@ void CompareRowsOnly(const OfficialCase& official, const std::string& group, con
     const std::string dataset = group + "/R_" + std::string(row.name) + "_rows";
     if (!file.HasDataset(dataset)) continue;
     const Matrix theirs = ReadMatrix(file, dataset);
-    const Matrix ours = Compose(row.id, aligned, subject.ours.values).topRows(theirs.rows());
+    const Matrix ours = Compose(row.id, aligned, subject.values).topRows(theirs.rows());
     EXPECT_LE((ours - theirs).cwiseAbs().maxCoeff(), std::sqrt(drift) + kFloatUlp)
         << subject.name << " " << row.name;
     ++seen.compositions;
@@ -340,7 +163,7 @@ void CompareFiles(const OfficialCase& official, int layer, const std::string& si
     const auto stored = official.ReadRotation(file, layer);
     ASSERT_TRUE(stored.has_value()) << official.name() << " " << file << " layer " << layer;
     // The file rounds eigenvalues to float32.
-    CompareEigenvalues(subject.name + " " + file, subject.ours.values, stored->eigenvalues,
+    CompareEigenvalues(subject.name + " " + file, subject.values, stored->eigenvalues,
                        kEigenvalue + kFloatUlp);
     CompareRotation(subject, CompositionFromName(file.substr(start.size())), stored->rotation);
     ++seen.files;
@@ -352,15 +175,13 @@ void CompareOutputs(const OfficialCase& official, int layer, const LayerMoments&
   const std::string group = "layer_" + std::to_string(layer) + "/svsv_exact";
   if (!official.expected().Has(group)) return;
   const Matrix pooled = FormTargets(moments, Target::kSvsv, Grouping::kLayer).at(0);
-  const Comparison sum =
-      CompareSymmetric(official.expected(), group + "/pooled", group + "/pooled", pooled);
+  const Comparison sum = CompareSymmetric(official.expected(), group + "/pooled", pooled);
   EXPECT_GT(sum.entries, 0) << official.name() << " " << group;
   EXPECT_LE(sum.difference, kCovariance * pooled.norm()) << official.name() << " " << group;
   const std::vector<Matrix> heads = FormTargets(moments, Target::kSvsv, Grouping::kHead);
   for (size_t h = 0; h < heads.size(); ++h) {
-    const Comparison head =
-        CompareSymmetric(official.expected(), group + "/per_kv_head", group + "/per_kv_head",
-                         heads[h], static_cast<int64_t>(h));
+    const Comparison head = CompareSymmetric(official.expected(), group + "/per_kv_head", heads[h],
+                                             static_cast<int64_t>(h));
     EXPECT_LE(head.difference, kCovariance * heads[h].norm()) << official.name() << " head " << h;
   }
   ++seen.outputs;

@@ -1,4 +1,4 @@
-#include "rotation/official_case.h"
+#include "support/official_case.h"
 
 #include <algorithm>
 #include <cmath>
@@ -162,9 +162,12 @@ std::vector<std::string> OfficialCase::OtherFiles() const {
   return FilesOf(folder_ / "official", true);
 }
 
-std::optional<OfficialCase::StoredLayer> OfficialCase::ReadRotation(const std::string& file,
-                                                                    int layer) const {
-  const TorchValue value = ReadTorchFile(folder_ / "official" / (file + ".pt"));
+fs::path OfficialCase::PathOf(const std::string& file) const {
+  return folder_ / "official" / (file + ".pt");
+}
+
+std::optional<StoredLayer> ReadRotationLayer(const fs::path& file, int layer) {
+  const TorchValue value = ReadTorchFile(file);
   const TorchValue* layers = value.Find("layers");
   OSCAR_CHECK(layers != nullptr && layers->is_dict());
   for (const auto& [key, entry] : *std::get<std::shared_ptr<TorchValue::Dict>>(layers->data)) {

@@ -19,11 +19,20 @@ struct DumpLayer {
   std::vector<int64_t> seq_lens;  // over the concatenated tokens
 };
 
+// One layer of a rotation file, official or ours.
+struct StoredLayer {
+  Matrix rotation;                  // float32 widened
+  std::vector<double> eigenvalues;  // float32 widened
+};
+// nullopt when the file has no layer of that id.
+std::optional<StoredLayer> ReadRotationLayer(const std::filesystem::path& file, int layer);
+
 class OfficialCase {
  public:
   explicit OfficialCase(const std::filesystem::path& folder);
 
   const std::string& name() const { return name_; }
+  const std::filesystem::path& folder() const { return folder_; }
   const H5File& expected() const { return expected_; }
   const std::vector<int>& layers() const { return layers_; }
   int64_t dim() const { return dim_; }
@@ -35,12 +44,11 @@ class OfficialCase {
   // official/*.pt of methods this toolkit does not have.
   std::vector<std::string> OtherFiles() const;
 
-  struct StoredLayer {
-    Matrix rotation;                  // float32 widened
-    std::vector<double> eigenvalues;  // float32 widened
-  };
-  // One layer of a rotation file; nullopt when the file has none of that id.
-  std::optional<StoredLayer> ReadRotation(const std::string& file, int layer) const;
+  // Where an official file lies, by its name without extension.
+  std::filesystem::path PathOf(const std::string& file) const;
+  std::optional<StoredLayer> ReadRotation(const std::string& file, int layer) const {
+    return ReadRotationLayer(PathOf(file), layer);
+  }
 
  private:
   DumpLayer ReadDump(int layer) const;
