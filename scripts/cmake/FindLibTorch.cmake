@@ -35,7 +35,7 @@ endforeach()
 # by its own run path or the system's; they need not be there when the program is linked.
 set(link_options "-Wl,--allow-shlib-undefined")
 if(LibTorch_CPU_LIBRARY AND LibTorch_C10_LIBRARY)
-  # Python packages before 2.6 were built with the old C++ ABI of std::string and do not link.
+  # Most Python packages before 2.7 were built with the old C++ ABI of std::string and do not link.
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_LIBRARIES "${LibTorch_CPU_LIBRARY}" "${LibTorch_C10_LIBRARY}" "${link_options}")
   check_cxx_source_compiles("
@@ -45,7 +45,7 @@ if(LibTorch_CPU_LIBRARY AND LibTorch_C10_LIBRARY)
   unset(CMAKE_REQUIRED_LIBRARIES)
   if(NOT LibTorch_CXX11_ABI)
     set(abi_message "${LibTorch_CPU_LIBRARY} does not link with this compiler: it needs a LibTorch \
-built with the C++11 ABI (archives named cxx11-abi, or Python packages from 2.6 on)")
+built with the C++11 ABI (archives named cxx11-abi, or Python packages from 2.7 on)")
   endif()
 endif()
 
