@@ -24,8 +24,9 @@ struct RowsLayout {
   bool contiguous() const { return dim_stride == 1 && head == dim && token == heads * dim; }
 };
 
-// Reads the tensor of a file. Throws Error(kFormat) naming the file when it holds something else.
-TorchTensor ReadDumpTensor(const std::filesystem::path& file);
+// Reads the tensor of a file. `check_crc` compares the CRC-32 of its bytes, which reads all of them.
+// Throws Error(kFormat) naming the file when it holds something else or is damaged.
+TorchTensor ReadDumpTensor(const std::filesystem::path& file, bool check_crc);
 
 // Accepts [T, H, D], [T, H * D] and [1, H, T, D]. Throws Error(kFormat) naming the file, the shape
 // and the accepted layouts when `heads` does not fit: nothing is guessed from sizes.

@@ -128,9 +128,11 @@ void SecondMomentSum::AddBlocks(StridedRows<T> rows, const double* weights) {
     } else if (weights == nullptr) {
       AddDoubleTiles(block.data(), block.data(), count, padded_, sum_.data());
     } else {
-      for (int64_t i = 0; i < count * padded_; ++i) {
-        weighted[static_cast<size_t>(i)] =
-            weights[begin + i / padded_] * block[static_cast<size_t>(i)];
+      for (int64_t t = 0; t < count; ++t) {
+        const double weight = weights[begin + t];
+        const Real* row = block.data() + t * padded_;
+        double* out = weighted.data() + t * padded_;
+        for (int64_t c = 0; c < padded_; ++c) out[c] = weight * row[c];
       }
       AddDoubleTiles(weighted.data(), block.data(), count, padded_, sum_.data());
     }
