@@ -24,8 +24,8 @@ struct RowsLayout {
   bool contiguous() const { return dim_stride == 1 && head == dim && token == heads * dim; }
 };
 
-// Reads the tensor of a file. `check_crc` compares the CRC-32 of its bytes, which reads all of them.
-// Throws Error(kFormat) naming the file when it holds something else or is damaged.
+// Reads the tensor of a file. `check_crc` compares the CRC-32 of its bytes, which reads all of
+// them. Throws Error(kFormat) naming the file when it holds something else or is damaged.
 TorchTensor ReadDumpTensor(const std::filesystem::path& file, bool check_crc);
 
 // Accepts [T, H, D], [T, H * D] and [1, H, T, D]. Throws Error(kFormat) naming the file, the shape
