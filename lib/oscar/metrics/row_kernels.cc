@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kLanes = 8;
 typedef double Double8 __attribute__((vector_size(64)));
-typedef int64_t Long8 __attribute__((vector_size(64)));
+typedef int64_t Mask8 __attribute__((vector_size(64)));
+typedef uint64_t Bits8 __attribute__((vector_size(64)));
 typedef float Float8 __attribute__((vector_size(32)));
 
 // Values are passed by reference: vectors in registers would depend on the instruction set.
@@ -51,7 +52,7 @@ OSCAR_INLINE void Exp(Double8& x) {
   constexpr double kLn2High = 0x1.62e42fee00000p-1;  // 32 bits: k times it is exact
   constexpr double kLn2Low = 1.9082149292705877e-10;
   constexpr double kMagic = 0x1.8p52;  // adding it leaves the nearest integer in the low bits
-  const Long8 vanishing = x < -708.0;
+  const Mask8 vanishing = x < -708.0;
   const Double8 shifted = x * kLog2E + kMagic;
   const Double8 k = shifted - kMagic;
   const Double8 r = (x - k * kLn2High) - k * kLn2Low;
@@ -72,9 +73,9 @@ OSCAR_INLINE void Exp(Double8& x) {
   Double8 sum = Double8{} + kInverseFactorials[0];
 #pragma GCC unroll 13
   for (int i = 1; i < 14; ++i) sum = sum * r + kInverseFactorials[i];
-  Long8 bits;
+  Bits8 bits;  // unsigned: of NaN and of vanishing arguments they wrap around
   std::memcpy(&bits, &shifted, sizeof(bits));
-  bits = (bits << 52) + (int64_t{1023} << 52);
+  bits = (bits << 52) + (uint64_t{1023} << 52);
   Double8 power;
   std::memcpy(&power, &bits, sizeof(power));
   const Double8 result = sum * power;
