@@ -78,5 +78,9 @@ function(oscar_add_program program)
   target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/apps")
   target_link_libraries(${program} PRIVATE oscar::cli ${arg_LIBRARIES} oscar_warnings
                         oscar_sanitizers)
+  if(LibTorch_CPU_LIBRARY)  # an installed program finds LibTorch where it was at build time
+    get_filename_component(torch_folder "${LibTorch_CPU_LIBRARY}" DIRECTORY)
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "${torch_folder}")
+  endif()
   set_property(GLOBAL APPEND PROPERTY OSCAR_PROGRAMS ${program})
 endfunction()
