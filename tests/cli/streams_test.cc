@@ -80,6 +80,30 @@ TEST(Streams, MessagesNeverReachAFile) {
   EXPECT_EQ(test::Slurp(folder / "a.h5"), test::Slurp(folder / "b.h5"));
   EXPECT_EQ(test::Slurp(folder / "a.h5"), test::Slurp(folder / "c.h5"));
 }
+
+// A limit on the size of a file stands for a full disk: writes fail in the same place.
+TEST(Streams, AFullDiskIsOneClearLineAndCanBeResumed) {
+  const fs::path folder = test::FreshFolder("streams_full");
+  WriteIds(folder);
+  ASSERT_EQ(Shell("", "oscar-dump", DumpArguments(folder / "whole.h5"), "").exit_code, 0);
+  for (const int blocks : {1, 20, 200, 1000}) {
+    const fs::path out = folder / "t.h5";
+    const std::string limit = "trap '' XFSZ; ulimit -f " + std::to_string(blocks) + "; ";
+    const test::ProcessResult result =
+        Shell(limit, "oscar-dump", DumpArguments(out) + " --quiet", "");
+    EXPECT_EQ(result.exit_code, 3) << blocks << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("oscar-dump: error: cannot "));
+    EXPECT_THAT(result.err, HasSubstr("File too large"));
+    EXPECT_THAT(result.err, Not(HasSubstr("time = ")));
+    EXPECT_LE(std::ranges::count(result.err, '\n'), 2) << result.err;  // the error and a hint
+    EXPECT_FALSE(fs::exists(out));
+    const test::ProcessResult resumed =
+        Shell("", "oscar-dump", DumpArguments(out) + " --resume", "");
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(test::Slurp(out), test::Slurp(folder / "whole.h5"));
+    fs::remove(out);
+  }
+}
 #endif
 
 }  // namespace
