@@ -1,5 +1,6 @@
 #include "oscar/cli/program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "oscar/cli/messages.h"
 #include "oscar/cli/terminal.h"
 #include "oscar/core/error.h"
 #include "oscar/core/version.h"
@@ -41,6 +43,17 @@ void InstallHandlers(CancelToken* cancel) {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+// A standard stream that was closed by the caller would give its number to the next file that is
+// opened, and messages would end up in that file. Numbers are taken in ascending order; what is
+// put there refuses to be used, as the closed stream did.
+void OccupyClosedStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) != -1) continue;
+    const int mode = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (open("/dev/null", mode) < 0) return;
+  }
+}
+
 int ExitCodeOf(ErrorCode code) {
   if (code == ErrorCode::kUsage) return kExitUsage;
   return code == ErrorCode::kInterrupted ? kExitInterrupted : kExitFailed;
@@ -56,20 +69,21 @@ int Fail(const std::string& program, bool json, const CommonOptions& common, std
     error["error"] = Value::Object{{"code", code}, {"message", message}};
     if (!hint.empty()) error["error"]["hint"] = hint;
     error["exit_code"] = exit_code;
-    fmt::print(stderr, "{}\n", error.ToJson());
+    Say("{}\n", error.ToJson());
     return exit_code;
   }
   const bool color = common.color == "always";
-  fmt::print(stderr, "{}: {}error:{} {}\n", program, color ? "\033[31m" : "",
-             color ? "\033[0m" : "", message);
-  if (!hint.empty()) fmt::print(stderr, "hint: {}\n", hint);
+  Say("{}: {}error:{} {}\n", program, color ? "\033[31m" : "", color ? "\033[0m" : "", message);
+  if (!hint.empty()) Say("hint: {}\n", hint);
   return exit_code;
 }
 
 int PrintText(const std::string& program, const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) == 0) return kExitDone;
-  fmt::print(stderr, "{}: error: cannot write to standard output\n", program);
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  // Both count: a text longer than the stream's buffer fails while it is written, a short one
+  // when it is flushed.
+  if (std::fflush(stdout) == 0 && written) return kExitDone;
+  Say("{}: error: cannot write to standard output\n", program);
   return kExitFailed;
 }
 
@@ -147,6 +161,7 @@ bool Contains(const std::vector<std::string>& arguments, std::string_view wanted
 
 int RunProgram(int argc, char** argv, OptionTable& table, const LibraryVersions& libraries,
                const std::function<Outcome(const CommonOptions&, const RunContext&)>& body) {
+  OccupyClosedStreams();
   Parsed parsed;
   AddCommonOptions(table, parsed.common);
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "oscar/cli/messages.h"
+
 namespace oscar::cli {
 namespace {
 
@@ -50,47 +52,46 @@ void TerminalProgress::Draw(bool last) {
   last_draw_ = Clock::now();
   if (options_.bar) {
     const auto filled = static_cast<size_t>(total_ > 0 ? kBarWidth * done_ / total_ : kBarWidth);
-    fmt::print(stderr, "\r\033[K{} [{:<{}}] {}/{} {}{}", task_, std::string(filled, '#'), kBarWidth,
-               done_, total_, unit_, Eta());
+    Say("\r\033[K{} [{:<{}}] {}/{} {}{}", task_, std::string(filled, '#'), kBarWidth, done_, total_,
+        unit_, Eta());
     std::fflush(stderr);
     drawn_ = true;
   } else if (options_.lines && (last || done_ > 0)) {
-    fmt::print(stderr, "{}: {}: {}/{} {}{}\n", program_, task_, done_, total_, unit_, Eta());
+    Say("{}: {}: {}/{} {}{}\n", program_, task_, done_, total_, unit_, Eta());
   }
 }
 
 void TerminalProgress::Clear() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) Say("\r\033[K");
   drawn_ = false;
 }
 
 void TerminalProgress::Info(std::string_view message) {
   if (!options_.messages) return;
   Clear();
-  fmt::print(stderr, "{}: {}\n", program_, message);
+  Say("{}: {}\n", program_, message);
 }
 
 void TerminalProgress::Warn(std::string_view message) {
   warnings_.emplace_back(message);
   if (!options_.messages) return;
   Clear();
-  fmt::print(stderr, "{}: {}warning:{} {}\n", program_, options_.color ? "\033[33m" : "",
-             options_.color ? "\033[0m" : "", message);
+  Say("{}: {}warning:{} {}\n", program_, options_.color ? "\033[33m" : "",
+      options_.color ? "\033[0m" : "", message);
 }
 
 void TerminalProgress::End() {
   if (options_.bar) Clear();
   if (!options_.messages || task_.empty()) return;
   const std::chrono::duration<double> spent = Clock::now() - start_;
-  fmt::print(stderr, "{}: {}: {} {} in {}\n", program_, task_, done_, unit_,
-             DurationText(spent.count()));
+  Say("{}: {}: {} {} in {}\n", program_, task_, done_, unit_, DurationText(spent.count()));
 }
 
 void TerminalProgress::PrintSummary() {
   Clear();
   if (warnings_.size() < 2 || !options_.messages) return;
-  fmt::print(stderr, "{}: {} warnings:\n", program_, warnings_.size());
-  for (const std::string& warning : warnings_) fmt::print(stderr, "  {}\n", warning);
+  Say("{}: {} warnings:\n", program_, warnings_.size());
+  for (const std::string& warning : warnings_) Say("  {}\n", warning);
 }
 
 }  // namespace oscar::cli

@@ -20,16 +20,34 @@ std::recursive_mutex& Lock() {
   return lock;
 }
 
+// HDF5 puts the time, addresses and counts of bytes into descriptions of failed system calls, over
+// several lines. What helps is what stands before them and the system's own message.
+std::string Brief(std::string_view description) {
+  constexpr std::string_view kMark = "error message = '";
+  const size_t mark = description.find(kMark);
+  if (mark == std::string_view::npos) return std::string(description);
+  const std::string_view message = description.substr(mark + kMark.size());
+  return fmt::format("{}: {}", description.substr(0, description.find_first_of(":,")),
+                     message.substr(0, message.find('\'')));
+}
+
 herr_t Collect(unsigned, const H5E_error2_t* error, void* out) {
   if (error->desc != nullptr && *error->desc != '\0') {
-    static_cast<std::vector<std::string>*>(out)->emplace_back(error->desc);
+    static_cast<std::vector<std::string>*>(out)->push_back(Brief(error->desc));
   }
   return 0;
 }
 
 }  // namespace
 
-Session::Session() : lock_(Lock()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+Session::Session() : lock_(Lock()) {
+  // A file whose last bytes could not be written cannot be closed either; HDF5 keeps it, and its
+  // clean-up at exit would try again and crash. Everything else is closed by its H5Handle, so the
+  // clean-up has nothing to do. Must come before any other call.
+  static const herr_t no_clean_up = H5dont_atexit();
+  static_cast<void>(no_clean_up);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 void Fail(ErrorCode code, std::string_view action, std::string_view where) {
   // Innermost cause first in the walk; the cause and the outermost call are what a user can use.
