@@ -53,7 +53,7 @@ const BFloat16* FindNotFinite(const BFloat16* begin, const BFloat16* end) {
 ChunkRows::ChunkRows(const ImportSurvey& survey, int layer, const char* part, int64_t heads,
                      const ImportChunk& chunk) {
   const std::filesystem::path file = survey.File(layer, part, chunk.id);
-  tensor_ = ReadDumpTensor(file, true);
+  tensor_ = ReadDumpTensor(file);
   const RowsLayout layout = LayoutOf(tensor_, heads, file);
   const int64_t tokens = std::accumulate(chunk.seq_lens.begin(), chunk.seq_lens.end(), int64_t{0});
   OSCAR_CHECK(layout.tokens >= tokens);

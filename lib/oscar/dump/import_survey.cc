@@ -81,7 +81,7 @@ std::vector<int64_t> FindChunks(const fs::path& folder) {
 }
 
 std::vector<int64_t> ReadSeqLens(const fs::path& file) {
-  const TorchTensor tensor = ReadDumpTensor(file, true);
+  const TorchTensor tensor = ReadDumpTensor(file);
   if (tensor.shape.size() != 1) {
     throw Error(ErrorCode::kFormat, fmt::format("{}: expected a list of lengths, found shape {}",
                                                 file.string(), tensor.shape));
@@ -124,8 +124,7 @@ void Survey::Chunk(int layer, const ImportChunk& chunk, LayerShape& shape, bool 
   int64_t dims[3] = {};
   for (size_t p = 0; p < 3; ++p) {
     const fs::path file = out.File(layer, kParts[p], chunk.id);
-    // Shapes only: the bytes are checked when the rows are read.
-    const TorchTensor tensor = ReadDumpTensor(file, false);
+    const TorchTensor tensor = ReadDumpTensor(file);
     const RowsLayout layout = LayoutOf(tensor, p == 0 ? q_heads : kv_heads, file);
     if (layout.tokens < tokens) {
       throw Error(ErrorCode::kFormat,
@@ -213,8 +212,8 @@ fs::path ImportSurvey::File(int layer, const char* part, int64_t chunk) const {
   return folder / fmt::format("layer_{}", layer) / part / fmt::format("{}.pt", chunk);
 }
 
-TorchTensor ReadDumpTensor(const fs::path& file, bool check_crc) {
-  const TorchValue value = ReadTorchFile(file, {.check_storage_crc = check_crc});
+TorchTensor ReadDumpTensor(const fs::path& file) {
+  const TorchValue value = ReadTorchFile(file, {.check_storage_crc = false});
   if (!value.is_tensor()) {
     throw Error(ErrorCode::kFormat, fmt::format("{}: expected a tensor", file.string()));
   }
