@@ -13,9 +13,11 @@
 namespace oscar {
 namespace {
 
-// Threads of a merge block: every partial row is read by dim / 4 of them, several rows at once.
-constexpr int kMergeThreads = 512;
-constexpr int kMergeUnroll = 4;
+// Rows of partial results that a merge block reads at once, dim / 4 threads each: many where a request is
+// cut into many pieces, few where there are many requests. Any plan works with either.
+constexpr int kFewLanes = 8;
+constexpr int ManyLanes(int dim) { return dim == 256 ? 16 : 32; }
+constexpr int kMergeUnroll = 5;
 
 struct RunningSum {
   float max = -INFINITY;
@@ -36,10 +38,10 @@ struct RunningSum {
 };
 
 // out[j] = sum_d o[d] R[j, d]: one warp per j in turn, fixed order of the sum.
-template <int kDim>
+template <int kDim, int kThreads>
 __device__ void RotateBack(const float* o, const uint16_t* rotation, float* out) {
   const int lane = static_cast<int>(threadIdx.x) & 31;
-  for (int j = static_cast<int>(threadIdx.x) >> 5; j < kDim; j += kMergeThreads / 32) {
+  for (int j = static_cast<int>(threadIdx.x) >> 5; j < kDim; j += kThreads / 32) {
     float sum = 0;
 #pragma unroll
     for (int d = 2 * lane; d < kDim; d += 64) {
@@ -53,10 +55,11 @@ __device__ void RotateBack(const float* o, const uint16_t* rotation, float* out)
 }
 
 // One block per (query head, request): o = sum_i 2^(lse_i - M) o_i / sum_i 2^(lse_i - M).
-template <int kDim>
-__global__ void __launch_bounds__(kMergeThreads) MergeKernel(const __grid_constant__ MergeParams p) {
+template <int kDim, int kLanes>
+__global__ void __launch_bounds__(kDim / 4 * kLanes) MergeKernel(const __grid_constant__ MergeParams p) {
   constexpr int kQuads = kDim / 4;
-  constexpr int kLanes = kMergeThreads / kQuads;
+  constexpr int kThreads = kQuads * kLanes;
+  static_assert(kThreads >= kDim && kThreads <= 1024);
   __shared__ float shared_max[kLanes], shared_weight[kLanes];
   __shared__ float4 shared_o[kLanes][kQuads];
   __shared__ float result[2][kDim];
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kMergeThreads) MergeKernel(const __grid_consta
   __syncthreads();
   if (p.v_rotation != nullptr) {
     const int matrix = p.rotation_per_head != 0 ? head : 0;
-    RotateBack<kDim>(result[0], p.v_rotation + static_cast<int64_t>(matrix) * kDim * kDim, result[1]);
+    RotateBack<kDim, kThreads>(result[0], p.v_rotation + static_cast<int64_t>(matrix) * kDim * kDim, result[1]);
     final = result[1];
     __syncthreads();
   }
@@ -129,19 +132,25 @@ __global__ void __launch_bounds__(kMergeThreads) MergeKernel(const __grid_consta
   }
 }
 
-template <int kDim>
-cudaError_t LaunchMerge(const MergeParams& params, int64_t requests, cudaStream_t stream) {
+template <int kDim, int kLanes>
+cudaError_t LaunchMergeInstance(const MergeParams& params, int64_t requests, cudaStream_t stream) {
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim =
       dim3(static_cast<unsigned>(params.q_heads), static_cast<unsigned>(requests));
-  config.blockDim = dim3(kMergeThreads);
+  config.blockDim = dim3(kDim / 4 * kLanes);
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, MergeKernel<kDim>, params);
+  return cudaLaunchKernelEx(&config, MergeKernel<kDim, kLanes>, params);
+}
+
+template <int kDim>
+cudaError_t LaunchMerge(const MergeParams& params, int64_t requests, bool many, cudaStream_t stream) {
+  return many ? LaunchMergeInstance<kDim, ManyLanes(kDim)>(params, requests, stream)
+              : LaunchMergeInstance<kDim, kFewLanes>(params, requests, stream);
 }
 
 void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
@@ -177,7 +186,7 @@ int SlotLog2(const SlotList& list) { return list.type == DType::kI64 ? 3 : 2; }
 DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in) {
   const DecodeShape& shape = workspace.shape();
   const CacheShape& cache = shape.cache;
-  const auto heads = static_cast<uint64_t>(HeadsPerBlock(cache.heads));
+  const auto heads = static_cast<uint64_t>(HeadsPerBlock(shape));
   DecodeParams p{};
   p.pieces = workspace.pieces();
   p.block_begin = workspace.block_begin();
@@ -187,6 +196,9 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.v_scales = Bytes(in.quantised.v_scales);
   p.k_rows = Bytes(in.rows.k);
   p.v_rows = Bytes(in.rows.v);
+  p.code_stride = static_cast<uint32_t>(cache.heads * cache.CodeBytes());
+  p.scale_stride = static_cast<uint32_t>(cache.heads * cache.ScaleBytes());
+  p.row_stride = static_cast<uint32_t>(cache.heads * cache.dim * 2);
   p.quantised_slots = Bytes(in.quantised_slots.data);
   p.row_slots = Bytes(in.row_slots.data);
   p.q = reinterpret_cast<const uint16_t*>(in.q);
@@ -220,7 +232,7 @@ MergeParams MakeMergeParams(const DecodeWorkspace& workspace, const DecodeInputs
   p.o_is_bf16 = out.o_type == DType::kBF16 ? 1 : 0;
   p.q_heads = static_cast<int32_t>(shape.q_heads);
   p.group_size = static_cast<int32_t>(shape.GroupSize());
-  p.heads_log2 = std::countr_zero(static_cast<uint64_t>(HeadsPerBlock(shape.cache.heads)));
+  p.heads_log2 = std::countr_zero(static_cast<uint64_t>(HeadsPerBlock(shape)));
   p.head_blocks = static_cast<int32_t>(workspace.plan().head_blocks);
   return p;
 }
@@ -243,7 +255,8 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;
   CheckCuda(attend(params, plan.blocks, slot_bytes, on), "launch of the decode attention kernel");
   const auto add = dim == 64 ? LaunchMerge<64> : dim == 128 ? LaunchMerge<128> : LaunchMerge<256>;
-  CheckCuda(add(merge, plan.requests, on), "launch of the decode merge kernel");
+  const bool many = plan.partials() > 2 * kFewLanes * plan.requests * plan.head_blocks;
+  CheckCuda(add(merge, plan.requests, many, on), "launch of the decode merge kernel");
 }
 
 }  // namespace oscar

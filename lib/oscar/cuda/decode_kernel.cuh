@@ -12,7 +12,8 @@ namespace oscar {
 // The plan and the slot lists are read before the kernels launched earlier are waited for: a kernel right
 // before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
-__global__ void __launch_bounds__(kDecodeThreads, (DecodeTraits<kDim, kCols, kGroups>::kMinBlocks))
+__global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads),
+                                  (DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kMinBlocks))
     DecodeKernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kDecodeThreads, (DecodeTraits<kDim, kCols, kGr
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 cudaError_t LaunchInstance(const DecodeParams& params, int64_t blocks, int slot_bytes,
                            cudaStream_t stream) {
-  using Traits = DecodeTraits<kDim, kCols, kGroups>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   const int bytes = Traits::SharedBytes(params.heads_log2, slot_bytes);
   const auto kernel = DecodeKernel<kDim, kCols, kGroups, kHeadsLog2>;
   const cudaError_t status =
@@ -45,7 +46,7 @@ cudaError_t LaunchInstance(const DecodeParams& params, int64_t blocks, int slot_
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kDecodeThreads);
+  config.blockDim = dim3(Traits::kThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &overlap;
@@ -56,6 +57,11 @@ cudaError_t LaunchInstance(const DecodeParams& params, int64_t blocks, int slot_
 template <int kDim, int kCols, int kGroups>
 cudaError_t LaunchHeads(const DecodeParams& params, int64_t blocks, int slot_bytes,
                         cudaStream_t stream) {
+  if constexpr (AllowsWideBlocks(kDim, kCols)) {
+    if (params.heads_log2 == kWideHeadsLog2) {
+      return LaunchInstance<kDim, kCols, kGroups, kWideHeadsLog2>(params, blocks, slot_bytes, stream);
+    }
+  }
   return params.heads_log2 == 2
              ? LaunchInstance<kDim, kCols, kGroups, 2>(params, blocks, slot_bytes, stream)
              : LaunchInstance<kDim, kCols, kGroups, -1>(params, blocks, slot_bytes, stream);

@@ -24,6 +24,7 @@ struct DecodeParams {
   float* partial_o;    // [partials, heads per block, group size, dim], divided by the sum
   float* partial_lse;  // [partials, heads per block, group size], base 2
   float logit_scale;   // times log2(e)
+  uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
   int32_t kv_heads;
   int32_t group_size;     // query heads per KV head
   int32_t heads_log2;     // KV heads per block

@@ -95,118 +95,159 @@ __device__ __forceinline__ constexpr int CodeOffset(int token, int chunk) {
   return (token * 4 + (chunk ^ ((token >> 1) & 3))) * 16;
 }
 
-// Copies the tiles of one piece into shared memory, tile after tile. What a thread copies is worked out
-// once: one 16-byte chunk of the block's heads, of kDim / 64 tokens, for K and V; and one or a few
-// units of up to 16 bytes of (scale, zero) of K or V.
+// Keeps a value in a register: the compiler otherwise works it out anew in every turn of a loop.
+__device__ __forceinline__ void Pin(uint32_t& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void Pin(int& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void Pin(const char*& x) { asm volatile("" : "+l"(x)); }
+
+// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in the
+// row depends on the token, so that eight lanes that read one head of eight tokens meet eight banks.
+// Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
+template <typename Traits>
+__device__ __forceinline__ int ScaleSwizzle(int token) {
+  return ((token >> 1) & 1) | (Traits::kSharedColumns ? (token >> 3) & 2 : 0);
+}
+template <int kHeadsLog2>
+__device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {
+  return kHeadsLog2 == kWideHeadsLog2 && p.scale_row_log2 == 6;
+}
+
+// Copies the tiles of one piece into shared memory, tile after tile. A thread copies one 16-byte chunk of
+// the block's heads, of kDim / 64 tokens of a tile, for K and V; and one or a few units of up to 16 bytes
+// of (scale, zero) of K or V.
 template <typename Traits, int kDim, int kHeadsLog2>
 class QuantisedLoader {
   static constexpr int kChunks = kDim / 64;
   static constexpr int kChunksLog2 = kDim == 64 ? 0 : (kDim == 128 ? 1 : 2);
-  // Units per thread: with four heads 16 bytes each; fewer heads may mean smaller ones.
-  static constexpr int kScaleUnits =
-      Traits::kGroups == 1 ? (kHeadsLog2 == 2 ? 1 : 2) : 4;
+  // Units per thread: with four heads or more 16 bytes each; fewer heads may mean smaller ones.
+  static constexpr bool kWholeUnits = kHeadsLog2 >= 2;
+  static constexpr int kScaleUnits = Traits::kGroups == 1 ? (kWholeUnits ? 1 : 2) : 4;
 
  public:
   __device__ QuantisedLoader(const DecodeParams& p, const PlanPiece& piece, char* shared, char* ring)
-      : p_(p),
-        stages_(SharedAddress(shared)),
-        ring_(SharedAddress(ring)),
-        left_(piece.tokens),
-        tile_tokens_((kDecodeWarps * kQuantisedWarpTokens) >> HeadsLog2<kHeadsLog2>(p)) {
+      : p_(p), stages_(SharedAddress(shared)), ring_(SharedAddress(ring)), left_(piece.tokens) {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int tid = static_cast<int>(threadIdx.x);
-    per_token_log2_ = heads_log2 + kChunksLog2;
-    const int chunk = tid & ((1 << per_token_log2_) - 1);
-    first_token_ = tid >> per_token_log2_;
+    const int chunk = tid & ((1 << (heads_log2 + kChunksLog2)) - 1);
+    first_ = tid >> (heads_log2 + kChunksLog2);
     k_codes_ = p.k_codes + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4) + chunk * 16;
-    v_minus_k_ = p.v_codes - p.k_codes;
-    code_stride_ = static_cast<uint32_t>(p.kv_heads) * (kDim / 4);
-    head_ = chunk >> kChunksLog2;
-    chunk_ = chunk & (kChunks - 1);
-
-    unit_log2_ = kHeadsLog2 == 2 ? 4 : (p.scale_row_log2 < 4 ? p.scale_row_log2 : 4);
-    units_per_token_log2_ = p.scale_row_log2 - unit_log2_;
-    units_ = tile_tokens_ << units_per_token_log2_;
-    scale_stride_ = static_cast<uint32_t>(p.kv_heads >> heads_log2) << p.scale_row_log2;
+    v_codes_ = k_codes_ + (p.v_codes - p.k_codes);
+    code_target_ = stages_ + CodeTarget(first_, chunk);
+    code_slot_ = ring_ + (static_cast<uint32_t>(first_) << p.quantised_slot_log2);
     scale_offset_ = static_cast<int64_t>(piece.head_block) << p.scale_row_log2;
-    ring_tile_bytes_ = static_cast<uint32_t>(tile_tokens_ << p.quantised_slot_log2);
-    FirstUnit(tid);
+    LocateUnit(tid, unit_token_, unit_source_, unit_target_);
+    unit_target_ += stages_ + 2 * Traits::kCodeBytes;
+    unit_slot_ = ring_ + (static_cast<uint32_t>(min(unit_token_, tile_tokens() - 1)) << p.quantised_slot_log2);
+    Pin(first_);
+    Pin(k_codes_);
+    Pin(v_codes_);
+    Pin(code_target_);
+    Pin(code_slot_);
+    Pin(unit_token_);
+    Pin(unit_source_);
+    Pin(unit_target_);
+    Pin(unit_slot_);
   }
 
   // The next tile; nothing once all tokens are copied.
   __device__ __forceinline__ void CopyNext() {
     if (left_ <= 0) return;
-    const uint32_t stage = stages_ + static_cast<uint32_t>(stage_ * Traits::kStageBytes);
-    const uint32_t ring = ring_ + static_cast<uint32_t>(ring_tile_) * ring_tile_bytes_;
+    const int heads_log2 = HeadsLog2<kHeadsLog2>(p_);
+    const int tid = static_cast<int>(threadIdx.x);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      const int token = first_token_ + i * (kDecodeThreads >> per_token_log2_);
-      const uint32_t slot = ReadSlot(ring + (static_cast<uint32_t>(token) << p_.quantised_slot_log2));
-      const char* const from = k_codes_ + static_cast<uint64_t>(slot) * code_stride_;
-      const int warp = ((token >> 5) << HeadsLog2<kHeadsLog2>(p_)) | head_;
-      const uint32_t to = stage + static_cast<uint32_t>(warp * Traits::kWarpCodeBytes +
-                                                        CodeOffset<kDim>(token & 31, chunk_));
-      CopyAsync<16>(to, from, token < left_);
-      CopyAsync<16>(to + Traits::kCodeBytes, from + v_minus_k_, token < left_);
+      const int step = i * (Traits::kThreads >> (heads_log2 + kChunksLog2));
+      const uint32_t slot = ReadSlot(code_slot_ + ring_at_ +
+                                     (static_cast<uint32_t>(step) << p_.quantised_slot_log2));
+      const uint64_t from = static_cast<uint64_t>(slot) * p_.code_stride;
+      const uint32_t to = StepTarget(i, step, tid) + stage_at_;
+      CopyAsync<16>(to, k_codes_ + from, first_ + step < left_);
+      CopyAsync<16>(to + Traits::kCodeBytes, v_codes_ + from, first_ + step < left_);
     }
-    CopyUnit(stage + 2 * Traits::kCodeBytes, ring, unit_token_, unit_source_, unit_target_);
+    if (unit_token_ < tile_tokens()) {
+      const uint32_t slot = ReadSlot(unit_slot_ + ring_at_);
+      CopyUnit(unit_target_ + stage_at_, unit_source_ + static_cast<uint64_t>(slot) * p_.scale_stride,
+               unit_token_ < left_);
+    }
 #pragma unroll
-    for (int i = 1; i < kScaleUnits; ++i) CopyLaterUnit(stage + 2 * Traits::kCodeBytes, ring, i);
-    left_ -= tile_tokens_;
-    stage_ = stage_ + 1 == Traits::kStages ? 0 : stage_ + 1;
-    ring_tile_ = ring_tile_ + 1 == 2 * Traits::kStages ? 0 : ring_tile_ + 1;
+    for (int i = 1; i < kScaleUnits; ++i) CopyLaterUnit(i);
+    left_ -= tile_tokens();
+    stage_at_ = stage_at_ == (Traits::kStages - 1) * Traits::kStageBytes
+                    ? 0
+                    : stage_at_ + Traits::kStageBytes;
+    const uint32_t tile_bytes = static_cast<uint32_t>(tile_tokens()) << p_.quantised_slot_log2;
+    ring_at_ = ring_at_ == (2 * Traits::kStages - 1) * tile_bytes ? 0 : ring_at_ + tile_bytes;
   }
 
-  __device__ int tile_tokens() const { return tile_tokens_; }
+  __device__ __forceinline__ int tile_tokens() const {
+    return (Traits::kWarps * kQuantisedWarpTokens) >> HeadsLog2<kHeadsLog2>(p_);
+  }
 
  private:
+  __device__ __forceinline__ uint32_t CodeTarget(int token, int chunk) const {
+    const int warp = ((token >> 5) << HeadsLog2<kHeadsLog2>(p_)) | (chunk >> kChunksLog2);
+    return static_cast<uint32_t>(warp * Traits::kWarpCodeBytes +
+                                 CodeOffset<kDim>(token & 31, chunk & (kChunks - 1)));
+  }
+  // Where the thread's chunk of its i-th token goes in the first stage: a fixed distance on if steps are
+  // whole warps' tokens.
+  __device__ __forceinline__ uint32_t StepTarget(int i, int step, int tid) const {
+    if constexpr (kHeadsLog2 >= 0 && (Traits::kThreads >> (kHeadsLog2 + kChunksLog2)) % 32 == 0) {
+      return code_target_ + static_cast<uint32_t>(((step >> 5) << kHeadsLog2) * Traits::kWarpCodeBytes);
+    }
+    if (i == 0) return code_target_;
+    return stages_ + CodeTarget(first_ + step,
+                                tid & ((1 << (HeadsLog2<kHeadsLog2>(p_) + kChunksLog2)) - 1));
+  }
+  __device__ __forceinline__ int UnitLog2() const {
+    return kWholeUnits ? 4 : min(p_.scale_row_log2, 4);
+  }
   // Unit `i` of the tile: K first, then V. A token out of range switches it off.
   __device__ __forceinline__ void LocateUnit(int i, int& token, const char*& source,
                                              uint32_t& target) const {
-    const bool value = i >= units_;
-    const int unit = value ? i - units_ : i;
-    token = i < 2 * units_ ? unit >> units_per_token_log2_ : INT32_MAX;
-    source = (value ? p_.v_scales : p_.k_scales) + scale_offset_ +
-             ((unit & ((1 << units_per_token_log2_) - 1)) << unit_log2_);
-    target = static_cast<uint32_t>((value ? Traits::kScaleBytes : 0) + (unit << unit_log2_));
+    const int per_token_log2 = p_.scale_row_log2 - UnitLog2();
+    const int units = tile_tokens() << per_token_log2;
+    const bool value = i >= units;
+    const int unit = value ? i - units : i;
+    const int place = unit & ((1 << per_token_log2) - 1);
+    token = i < 2 * units ? unit >> per_token_log2 : INT32_MAX;
+    source = (value ? p_.v_scales : p_.k_scales) + scale_offset_ + (place << UnitLog2());
+    const int shift = SwizzlesScales<kHeadsLog2>(p_) ? place ^ ScaleSwizzle<Traits>(token) : place;
+    target = static_cast<uint32_t>((value ? Traits::kScaleBytes : 0) +
+                                   ((unit - place + shift) << UnitLog2()));
   }
-  __device__ __forceinline__ void FirstUnit(int tid) {
-    LocateUnit(tid, unit_token_, unit_source_, unit_target_);
-  }
-  __device__ __forceinline__ void CopyLaterUnit(uint32_t scales, uint32_t ring, int i) const {
+  __device__ __forceinline__ void CopyLaterUnit(int i) const {
     int token;
     const char* source;
     uint32_t target;
-    LocateUnit(static_cast<int>(threadIdx.x) + i * kDecodeThreads, token, source, target);
-    CopyUnit(scales, ring, token, source, target);
+    LocateUnit(static_cast<int>(threadIdx.x) + i * Traits::kThreads, token, source, target);
+    if (token >= tile_tokens()) return;
+    const uint32_t slot =
+        ReadSlot(ring_ + ring_at_ + (static_cast<uint32_t>(token) << p_.quantised_slot_log2));
+    CopyUnit(stages_ + stage_at_ + 2 * Traits::kCodeBytes + target,
+             source + static_cast<uint64_t>(slot) * p_.scale_stride, token < left_);
   }
-  __device__ __forceinline__ void CopyUnit(uint32_t scales, uint32_t ring, int token,
-                                           const char* source, uint32_t target) const {
-    if (token >= tile_tokens_) return;
-    const uint32_t slot = ReadSlot(ring + (static_cast<uint32_t>(token) << p_.quantised_slot_log2));
-    const char* const from = source + static_cast<uint64_t>(slot) * scale_stride_;
-    if (kHeadsLog2 == 2 || unit_log2_ == 4) {
-      CopyAsync<16>(scales + target, from, token < left_);
-    } else if (unit_log2_ == 3) {
-      CopyAsync<8>(scales + target, from, token < left_);
+  __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
+    if (kWholeUnits || UnitLog2() == 4) {
+      CopyAsync<16>(to, from, wanted);
+    } else if (UnitLog2() == 3) {
+      CopyAsync<8>(to, from, wanted);
     } else {
-      CopyAsync<4>(scales + target, from, token < left_);
+      CopyAsync<4>(to, from, wanted);
     }
   }
 
   const DecodeParams& p_;
-  uint32_t stages_, ring_, ring_tile_bytes_;
-  int left_;  // tokens from the next tile on
-  int tile_tokens_, per_token_log2_, first_token_, head_, chunk_;
-  const char* k_codes_;
-  int64_t v_minus_k_;
-  uint32_t code_stride_, scale_stride_;
-  int unit_log2_, units_per_token_log2_, units_;
+  uint32_t stages_, ring_;
+  int left_;   // tokens from the next tile on
+  int first_;  // the thread's first token in a tile
+  const char *k_codes_, *v_codes_;
+  uint32_t code_target_, code_slot_;
   int64_t scale_offset_;
   int unit_token_;
   const char* unit_source_;
-  uint32_t unit_target_;
-  int stage_ = 0, ring_tile_ = 0;
+  uint32_t unit_target_, unit_slot_;
+  uint32_t stage_at_ = 0, ring_at_ = 0;  // bytes
 };
 
 // The queries of one KV head as B operands in half precision, and what turns accumulators into

@@ -9,7 +9,7 @@ namespace oscar {
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct QuantisedWarp {
-  using Traits = DecodeTraits<kDim, kCols, kGroups>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   static constexpr int kColTiles = Traits::kColTiles;
   static constexpr bool kShared = kCols == 4;       // columns 4-7 repeat 0-3
   static constexpr int kScoreTiles = kShared ? 1 : 2;  // of 16 tokens
@@ -17,7 +17,8 @@ struct QuantisedWarp {
 
   QuantisedQueries<kDim, kColTiles, kGroups> q;
   float o[kColTiles][kSteps][4];
-  float max[kColTiles][2];
+  float max[kColTiles][2];   // running; zero until there is a score
+  bool fresh = true;         // no score yet
   float sum[kColTiles][2];
   float zero[kColTiles][kGroups][2];  // sum of p s z, boosted
   float boost = 1;           // power of two on p s, so that it fills half precision
@@ -37,6 +38,7 @@ struct QuantisedWarp {
     const int first = part * kQuantisedWarpTokens + (kShared ? ((lane & 2) >> 1) * 16 : 0) + (lane >> 2);
     scale_offset = static_cast<uint32_t>((first << p.scale_row_log2) +
                                          head_in_block * (p.scale_kind == ScaleKind::kF32 ? 8 : 4) * p.groups);
+    if (SwizzlesScales<kHeadsLog2>(p)) scale_offset ^= static_cast<uint32_t>(ScaleSwizzle<Traits>(first) << 4);
     eight_rows = 8U << p.scale_row_log2;
     const int row = lane & 7, matrix = lane >> 3;
     const uint32_t base = static_cast<uint32_t>(warp * Traits::kWarpCodeBytes);
@@ -47,12 +49,15 @@ struct QuantisedWarp {
       key_offset = base + CodeOffset<kDim>((matrix & 1) * 8 + row, matrix >> 1);
       value_offset = base + CodeOffset<kDim>((matrix >> 1) * 8 + row, matrix & 1);
     }
+    Pin(key_offset);
+    Pin(value_offset);
+    Pin(scale_offset);
     q.Load(p, piece.request, (piece.head_block << heads_log2) + head_in_block, kCols);
 #pragma unroll
     for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        max[tile][c] = kNoScore;
+        max[tile][c] = 0;
         sum[tile][c] = 0;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) zero[tile][group][c] = 0;
@@ -74,6 +79,23 @@ struct QuantisedWarp {
       for (int field = 0; field < 4; ++field) {
         const uint32_t mask = 0x00030003U << (2 * field);
         body(parity * 4 + field, w[0] & mask, w[1] & mask, w[2] & mask, w[3] & mask);
+      }
+    }
+  }
+  template <typename Body>
+  __device__ __forceinline__ static void ForFieldsOfTwo(const uint32_t (&r)[2][4], Body body) {
+#pragma unroll
+    for (int parity = 0; parity < 2; ++parity) {
+#pragma unroll
+      for (int field = 0; field < 4; ++field) {
+        const uint32_t mask = 0x00030003U << (2 * field);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t w[4];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) w[i] = (parity == 0 ? r[half][i] : r[half][i] >> 8) & mask;
+          body(half, parity * 4 + field, w[0], w[1], w[2], w[3]);
+        }
       }
     }
   }
@@ -123,15 +145,14 @@ struct QuantisedWarp {
       }
     } else {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int chunk = 0; chunk < kDim / 128; ++chunk) {
-          uint32_t r[4];
-          LoadMatrix4(r, (stage + key_offset + half * (16 * kDim / 4)) ^ (chunk * 32));
-          ForFields(r, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-            multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
-          });
-        }
+      for (int chunk = 0; chunk < kDim / 128; ++chunk) {
+        uint32_t r[2][4];
+        LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
+        LoadMatrix4(r[1], (stage + key_offset + 16 * kDim / 4) ^ (chunk * 32));
+        // Both halves in turn: two chains of multiplies that do not wait for one another.
+        ForFieldsOfTwo(r, [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+          multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
+        });
       }
     }
     const bool second = (threadIdx.x & 2) != 0;
@@ -186,9 +207,10 @@ struct QuantisedWarp {
     }
   }
 
-  // Raises maxima and the boost so that no score of `raw` is above its maximum and every scale fits.
-  __device__ void Rescale(const float (&raw)[kScoreTiles][kColTiles][4], float largest_scale) {
+  // Raises maxima and the boost so that no score is positive and every scale fits.
+  __device__ void Rescale(float (&score)[kScoreTiles][kColTiles][4], float largest_scale) {
     float boost_factor = 1;
+    bool some = false;
     largest_scale = fmaxf(largest_scale, __shfl_xor_sync(~0U, largest_scale, 1));
     const float scale = ColumnMax(largest_scale, true);
     if (scale > scale_limit) {
@@ -204,12 +226,24 @@ struct QuantisedWarp {
     for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        float top = max[tile][c];
+        float rise = fresh ? -INFINITY : 0.0F;
 #pragma unroll
-        for (int s = 0; s < kScoreTiles; ++s) top = fmaxf(top, fmaxf(raw[s][tile][c], raw[s][tile][c + 2]));
-        top = ColumnMax(top, kShared);
-        const float factor = Exp2(max[tile][c] - top);
+        for (int s = 0; s < kScoreTiles; ++s) {
+          rise = fmaxf(rise, fmaxf(score[s][tile][c], score[s][tile][c + 2]));
+        }
+        rise = ColumnMax(rise, kShared);
+        if (rise == -INFINITY) continue;  // nothing but tokens that do not exist, in every column
+        some = true;
+        // The new maximum is rounded; scores follow the rounded one.
+        const float top = max[tile][c] + rise;
+        const float step = top - max[tile][c];
+        const float factor = fresh ? 1.0F : Exp2(-step);
         max[tile][c] = top;
+#pragma unroll
+        for (int s = 0; s < kScoreTiles; ++s) {
+          score[s][tile][c] -= step;
+          score[s][tile][c + 2] -= step;
+        }
         sum[tile][c] *= factor;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) zero[tile][group][c] *= factor * boost_factor;
@@ -220,6 +254,7 @@ struct QuantisedWarp {
         }
       }
     }
+    fresh = fresh && !some;
   }
 
   // (scale, zero) of the lane's tokens: K and V, [score tile][row g or g + 8][group].
@@ -263,7 +298,8 @@ struct QuantisedWarp {
     float acc[kScoreTiles][kColTiles][kGroups][4];
     Scores(stage, acc);
 
-    float raw[kScoreTiles][kColTiles][4];
+    // Scores minus the running maximum.
+    float score[kScoreTiles][kColTiles][4];
     float largest_scale = 0;
     bool high = false;
 #pragma unroll
@@ -279,14 +315,14 @@ struct QuantisedWarp {
         for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            float score = 0;
+            float x = -max[tile][c];
 #pragma unroll
-            for (int group = 0; group < kGroups; ++group) {
-              const float dot = acc[s][tile][group][2 * row + c] * q.factor[tile][c] -
-                                key[group].zero * q.sum[tile][group][c];
-              score = group == 0 ? key[group].scale * dot : score + key[group].scale * dot;
+            for (int group = kGroups - 1; group >= 0; --group) {
+              const float dot = fmaf(acc[s][tile][group][2 * row + c], q.factor[tile][c],
+                                     -key[group].zero * q.sum[tile][group][c]);
+              x = fmaf(key[group].scale, dot, x);
             }
-            raw[s][tile][2 * row + c] = score;
+            score[s][tile][2 * row + c] = x;
           }
         }
       }
@@ -299,7 +335,7 @@ struct QuantisedWarp {
           const int token = (kShared ? (t >> 1) * 16 : s * 16) + g + 8 * (i >> 1);
 #pragma unroll
           for (int tile = 0; tile < kColTiles; ++tile) {
-            raw[s][tile][i] = token < left ? raw[s][tile][i] : -INFINITY;
+            score[s][tile][i] = token < left ? score[s][tile][i] : -INFINITY;
           }
         }
       }
@@ -309,11 +345,11 @@ struct QuantisedWarp {
 #pragma unroll
       for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) high |= raw[s][tile][i] > max[tile][i & 1] + kLazyBits;
+        for (int i = 0; i < 4; ++i) high |= score[s][tile][i] > kLazyBits;
       }
     }
     high |= largest_scale > scale_limit;
-    if (__any_sync(~0U, high)) Rescale(raw, largest_scale);
+    if (__any_sync(~0U, high)) Rescale(score, largest_scale);
 
     uint32_t b[kScoreTiles][kColTiles][kGroups][2];
 #pragma unroll
@@ -322,23 +358,19 @@ struct QuantisedWarp {
       for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-          const float p0 = Exp2(raw[s][tile][2 * row] - max[tile][0]);
-          const float p1 = Exp2(raw[s][tile][2 * row + 1] - max[tile][1]);
+          const float p0 = Exp2(score[s][tile][2 * row]);
+          const float p1 = Exp2(score[s][tile][2 * row + 1]);
           sum[tile][0] += p0;
           sum[tile][1] += p1;
 #pragma unroll
           for (int group = 0; group < kGroups; ++group) {
             const ScaleZero v = tile_scales.value[s][row][group];
-            const float w0 = p0 * v.scale * boost, w1 = p1 * v.scale * boost;
-            const uint32_t packed = PackHalf(w0, w1);
-            const float2 rounded = UnpackHalf(packed);
-            // The codes see the rounded weights. Near them (zero in 0..3) the zero term must see the
-            // same ones; a far zero (a nearly constant row) must see the exact ones.
-            const float near = fminf(fmaxf(v.zero, 0.0F), 3.0F);
-            const float far = v.zero - near;
-            zero[tile][group][0] += rounded.x * near + w0 * far;
-            zero[tile][group][1] += rounded.y * near + w1 * far;
-            b[s][tile][group][row] = TransposeMatrix(packed);
+            const float boosted = v.scale * boost;
+            const float w0 = p0 * boosted, w1 = p1 * boosted;
+            // Exact weights, not the rounded ones: zero may be far (nearly constant rows).
+            zero[tile][group][0] = fmaf(w0, v.zero, zero[tile][group][0]);
+            zero[tile][group][1] = fmaf(w1, v.zero, zero[tile][group][1]);
+            b[s][tile][group][row] = TransposeMatrix(PackHalf(w0, w1));
           }
         }
       }
@@ -375,7 +407,7 @@ struct QuantisedWarp {
         const int column = tile * 8 + 2 * t + c;
         const float column_sum = ColumnSum(sum[tile][c]);
         if (g == 0) {
-          area.max[warp * 8 * kColTiles + column] = max[tile][c];
+          area.max[warp * 8 * kColTiles + column] = fresh ? kNoScore : max[tile][c];
           area.sum[warp * 8 * kColTiles + column] = column_sum;
         }
         float* const out = area.Column(warp, column);
@@ -436,7 +468,7 @@ struct QuantisedPipeline {
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __device__ __forceinline__ void QuantisedPiece(const DecodeParams& p, const PlanPiece& piece,
                                                char* shared) {
-  using Traits = DecodeTraits<kDim, kCols, kGroups>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   constexpr int kStages = Traits::kStages;
   QuantisedPipeline<Traits, kDim, kHeadsLog2> pipeline(p, piece, shared);
   pipeline.StartSlots();

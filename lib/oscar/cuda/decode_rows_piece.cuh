@@ -19,64 +19,60 @@ class RowLoader {
 
  public:
   __device__ RowLoader(const DecodeParams& p, const PlanPiece& piece, char* shared, char* ring)
-      : p_(p),
-        stages_(SharedAddress(shared)),
-        ring_(SharedAddress(ring)),
-        left_(piece.tokens),
-        tile_tokens_((kDecodeWarps * kRowWarpTokens) >> HeadsLog2<kHeadsLog2>(p)) {
+      : p_(p), stages_(SharedAddress(shared)), ring_(SharedAddress(ring)), left_(piece.tokens) {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
-    const int tid = static_cast<int>(threadIdx.x);
-    per_token_log2_ = heads_log2 + kChunksLog2;
-    const int chunk = tid & ((1 << per_token_log2_) - 1);
-    first_token_ = tid >> per_token_log2_;
-    head_ = chunk >> kChunksLog2;
-    chunk_ = chunk & ((1 << kChunksLog2) - 1);
+    const int chunk = static_cast<int>(threadIdx.x) & ((1 << (heads_log2 + kChunksLog2)) - 1);
     k_rows_ = p.k_rows + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2) + chunk * 16;
-    v_minus_k_ = p.v_rows - p.k_rows;
-    stride_ = static_cast<uint32_t>(p.kv_heads) * (kDim * 2);
-    ring_tile_bytes_ = static_cast<uint32_t>(tile_tokens_ << p.row_slot_log2);
   }
 
   // K of the next tile, or V of the same tile after it.
   __device__ __forceinline__ void CopyNext() {
     if (left_ <= 0) return;
-    const uint32_t stage = stages_ + static_cast<uint32_t>(stage_ * Traits::kRowStageBytes);
-    const uint32_t ring = ring_ + static_cast<uint32_t>(ring_tile_) * ring_tile_bytes_;
-    const char* const source = value_ ? k_rows_ + v_minus_k_ : k_rows_;
+    const int heads_log2 = HeadsLog2<kHeadsLog2>(p_);
+    const int tid = static_cast<int>(threadIdx.x);
+    const int chunk = tid & ((1 << (heads_log2 + kChunksLog2)) - 1);
+    const int first = tid >> (heads_log2 + kChunksLog2);
+    const uint32_t stage =
+        stages_ + static_cast<uint32_t>(stage_ * Traits::kRowStageBytes +
+                                        (chunk >> kChunksLog2) * Traits::kWarpRowBytes);
+    const uint32_t ring =
+        ring_ + (static_cast<uint32_t>(ring_tile_ * tile_tokens() + first) << p_.row_slot_log2);
+    const char* const source = value_ ? k_rows_ + (p_.v_rows - p_.k_rows) : k_rows_;
 #pragma unroll
     for (int i = 0; i < kDim / 16; ++i) {
-      const int token = first_token_ + i * (kDecodeThreads >> per_token_log2_);
-      const uint32_t slot = ReadSlot(ring + (static_cast<uint32_t>(token) << p_.row_slot_log2));
-      const int warp = ((token >> 4) << HeadsLog2<kHeadsLog2>(p_)) | head_;
-      const uint32_t to = stage + static_cast<uint32_t>(warp * Traits::kWarpRowBytes +
-                                                        (token & 15) * (kDim * 2) +
-                                                        (chunk_ ^ (token & 7)) * 16);
-      CopyAsync<16>(to, source + static_cast<uint64_t>(slot) * stride_, token < left_);
+      const int step = i * (Traits::kThreads >> (heads_log2 + kChunksLog2));
+      const int token = first + step;
+      const uint32_t slot = ReadSlot(ring + (static_cast<uint32_t>(step) << p_.row_slot_log2));
+      const uint32_t to =
+          stage + static_cast<uint32_t>(((token >> 4) << heads_log2) * Traits::kWarpRowBytes +
+                                        (token & 15) * (kDim * 2) +
+                                        ((chunk & ((1 << kChunksLog2) - 1)) ^ (token & 7)) * 16);
+      CopyAsync<16>(to, source + static_cast<uint64_t>(slot) * p_.row_stride, token < left_);
     }
     if (value_) {
-      left_ -= tile_tokens_;
+      left_ -= tile_tokens();
       ring_tile_ = ring_tile_ + 1 == Traits::kRowSlotTiles ? 0 : ring_tile_ + 1;
     }
     value_ = !value_;
     stage_ = stage_ + 1 == Traits::kRowStages ? 0 : stage_ + 1;
   }
 
-  __device__ int tile_tokens() const { return tile_tokens_; }
+  __device__ __forceinline__ int tile_tokens() const {
+    return (Traits::kWarps * kRowWarpTokens) >> HeadsLog2<kHeadsLog2>(p_);
+  }
 
  private:
   const DecodeParams& p_;
-  uint32_t stages_, ring_, ring_tile_bytes_;
-  int left_, tile_tokens_, per_token_log2_, first_token_, head_, chunk_;
+  uint32_t stages_, ring_;
+  int left_;
   const char* k_rows_;
-  int64_t v_minus_k_;
-  uint32_t stride_;
   int stage_ = 0, ring_tile_ = 0;
   bool value_ = false;
 };
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct RowWarp {
-  using Traits = DecodeTraits<kDim, kCols, kGroups>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   static constexpr int kColTiles = Traits::kColTiles;
   static constexpr bool kShared = kCols == 4;
   static constexpr int kSteps = kDim / 16;
@@ -236,7 +232,7 @@ struct RowWarp {
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __device__ __forceinline__ void RowsPiece(const DecodeParams& p, const PlanPiece& piece,
                                           char* shared) {
-  using Traits = DecodeTraits<kDim, kCols, kGroups>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   static_assert(Traits::kRowStages == 3);
   constexpr int kAhead = 4;  // tiles of slot numbers
   static_assert(Traits::kRowSlotTiles >= kAhead + 2);

@@ -36,8 +36,8 @@ struct MergeArea {
   float* sum;
   __device__ explicit MergeArea(char* shared)
       : o(reinterpret_cast<float*>(shared)),
-        max(o + kDecodeWarps * 8 * kColTiles * Traits::kMergeRow),
-        sum(max + kDecodeWarps * 8 * kColTiles) {}
+        max(o + Traits::kWarps * 8 * kColTiles * Traits::kMergeRow),
+        sum(max + Traits::kWarps * 8 * kColTiles) {}
   __device__ float* Column(int warp, int column) const {
     return o + (warp * 8 * kColTiles + column) * Traits::kMergeRow;
   }
@@ -53,9 +53,9 @@ __device__ __forceinline__ void MergeWarps(const DecodeParams& p, const PlanPiec
   constexpr int kQuads = kDim / 4;
   constexpr int kCopies = kCols == 4 ? 2 : 1;
   const int heads_log2 = kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
-  const int parts = kDecodeWarps >> heads_log2;
+  const int parts = Traits::kWarps >> heads_log2;
   const int columns = p.group_size << heads_log2;
-  for (int i = static_cast<int>(threadIdx.x); i < columns * kQuads; i += kDecodeThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < columns * kQuads; i += Traits::kThreads) {
     const int quad = i % kQuads;
     const int row = i / kQuads;
     const int head = row / p.group_size;

@@ -8,7 +8,7 @@ namespace oscar {
 namespace {
 
 int64_t HeadBlocks(const DecodeShape& shape) {
-  return shape.cache.heads / HeadsPerBlock(shape.cache.heads);
+  return shape.cache.heads / HeadsPerBlock(shape);
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
   const int64_t head_blocks = HeadBlocks(shape);
   const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
-  const int64_t columns = HeadsPerBlock(shape.cache.heads) * shape.GroupSize();
+  const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
   pieces_ = DeviceBuffer(pieces * static_cast<int64_t>(sizeof(PlanPiece)));
   begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);

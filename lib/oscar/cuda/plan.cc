@@ -104,15 +104,16 @@ class Dealer {
 
 }  // namespace
 
-int64_t HeadsPerBlock(int64_t kv_heads) {
-  int64_t heads = kMaxHeadsPerBlock;
-  while (kv_heads % heads != 0) heads /= 2;
+int64_t HeadsPerBlock(const DecodeShape& shape) {
+  int64_t heads = AllowsWideBlocks(shape.cache.dim, shape.GroupSize()) ? 8 : 4;
+  while (shape.cache.heads % heads != 0) heads /= 2;
   return heads;
 }
 
 int64_t TileTokens(const DecodeShape& shape, Tier tier) {
-  const int64_t tokens = tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens;
-  return tokens * kDecodeWarps / HeadsPerBlock(shape.cache.heads);
+  const int64_t heads = HeadsPerBlock(shape);
+  const int64_t warps = heads == 8 ? DecodeWarps(kWideHeadsLog2) : DecodeWarps(0);
+  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) * warps / heads;
 }
 
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
@@ -123,7 +124,8 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
 
 int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors) {
   const int64_t columns = shape.GroupSize() > 8 ? 2 : 1;
-  return shape.cache.dim * columns <= 128 ? 2 * multiprocessors : multiprocessors;
+  const bool two = HeadsPerBlock(shape) < 8 && shape.cache.dim * columns <= 128;
+  return two ? 2 * multiprocessors : multiprocessors;
 }
 
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
@@ -132,7 +134,7 @@ DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> 
   OSCAR_CHECK(blocks > 0);
   DecodePlan plan;
   plan.requests = static_cast<int64_t>(lengths.size());
-  plan.head_blocks = shape.cache.heads / HeadsPerBlock(shape.cache.heads);
+  plan.head_blocks = shape.cache.heads / HeadsPerBlock(shape);
   plan.blocks = blocks;
   const std::vector<Segment> segments = ListSegments(shape, lengths, plan.head_blocks);
   int64_t total = 0;
@@ -142,8 +144,7 @@ DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> 
     total += count * s.tile_cost;
     tiles += count;
   }
-  // Two tiles a block at least: one would be all start-up.
-  const int64_t used = std::clamp<int64_t>(tiles / 2, 1, blocks);
+  const int64_t used = std::clamp<int64_t>(tiles, 1, blocks);
   Dealer dealer(plan, total, used);
   for (const Segment& segment : segments) dealer.Deal(segment);
   dealer.Close();

@@ -22,9 +22,9 @@ struct DecodeShape {
 // Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
 void CheckDecodeShape(const DecodeShape& shape);
 
-// KV heads that one thread block serves together: 4, 2 or 1, the largest that divides the heads.
-// Four heads make whole 32-byte sectors of float32 (scale, zero) pairs.
-int64_t HeadsPerBlock(int64_t kv_heads);
+// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most that
+// divide the heads.
+int64_t HeadsPerBlock(const DecodeShape& shape);
 
 // Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot
 // lists, requests follow one another.
@@ -67,9 +67,8 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
 // Thread blocks that fill `multiprocessors` with decode kernels of `shape`.
 int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
 
-// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders; a share smaller than
-// two tiles is not made while another would do. Equal input gives an equal plan. Throws
-// Error(kUsage) on a negative length.
+// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders. Equal input gives an
+// equal plan. Throws Error(kUsage) on a negative length.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                       int64_t blocks);
 

@@ -2,6 +2,7 @@
 #include "oscar/cuda/write.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "oscar/cuda/cuda_error.h"
 #include "oscar/cuda/write_kernel.cuh"
@@ -24,6 +25,9 @@ WriteJobParams MakeJob(const CacheShape& shape, const WriteJob& job) {
   p.heads_per_rotation = per_head ? static_cast<int32_t>(job.heads_per_rotation) : p.heads;
   p.rotations = p.heads / p.heads_per_rotation;
   p.rows_per_rotation = static_cast<int32_t>(job.tokens) * p.heads_per_rotation;
+  const auto per_rotation = static_cast<uint32_t>(p.heads_per_rotation);
+  p.heads_per_rotation_log2 = std::has_single_bit(per_rotation) ? std::countr_zero(per_rotation) : -1;
+  p.contiguous = p.rotations == 1 && p.source_slots == nullptr;
   p.source_slot_log2 = job.source_slots.type == DType::kI64 ? 3 : 2;
   p.slot_log2 = job.slots.type == DType::kI64 ? 3 : 2;
   p.rank = job.clip_index < 0 ? 0 : static_cast<int32_t>(shape.dim - job.clip_index);
@@ -44,17 +48,15 @@ cudaError_t LaunchInstance(WriteParams& p, int multiprocessors, cudaStream_t str
   if (wanted == 0) return cudaSuccess;
   // Blocks stay and go through the tiles, so that each loads its rotation once.
   const int64_t resident = static_cast<int64_t>(multiprocessors) * Traits::kMinBlocks;
-  bool rotates = false;
   for (int i = 0; i < p.job_count; ++i) {
     const WriteJobParams& job = p.jobs[i];
-    rotates = rotates || job.rotation != nullptr;
     const int64_t own = BlocksWanted(job);
     int64_t blocks = wanted <= resident ? own : own * resident / wanted;
     blocks = std::max<int64_t>(1, blocks / job.rotations) * job.rotations;
     if (own == 0) blocks = 0;
     p.block_begin[i + 1] = p.block_begin[i] + static_cast<int32_t>(blocks);
   }
-  const int bytes = rotates ? Traits::kRotationBytes : 0;
+  const int bytes = Traits::kSharedBytes;
   const auto kernel = WriteKernel<kDim, kGroups>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
