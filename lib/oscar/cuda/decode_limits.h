@@ -67,9 +67,12 @@ struct DecodeTraits {
   static constexpr int Max(int a, int b) { return a > b ? a : b; }
   static constexpr int kTileBytes =
       Max(Max(kStages * kStageBytes, kRowStages * kRowStageBytes), kMergeBytes);
-  // Shared memory of a launch: the tiles, and the ring of slot numbers behind them.
+  // With four stages or more the warps may drift apart by a tile; with three they go in step.
+  static constexpr bool kDrifts = kStages >= 4;
+  static constexpr int kBarrierBytes = 64;  // one barrier per stage
+  // Shared memory of a launch: the tiles, the barriers, and the ring of slot numbers behind them.
   static constexpr int SharedBytes(int heads_log2, int slot_bytes) {
-    return kTileBytes + 2 * kStages * ((kWarps * kQuantisedWarpTokens) >> heads_log2) * slot_bytes;
+    return kTileBytes + kBarrierBytes + 2 * kStages * ((kWarps * kQuantisedWarpTokens) >> heads_log2) * slot_bytes;
   }
   static_assert(SharedBytes(kWarps == 16 ? 3 : 2, 8) <= kSharedBudget, "a block does not fit its share");
   static_assert(SharedBytes(kWarps == 16 ? 3 : 0, 8) <= kSharedBytesPerMultiprocessor,

@@ -236,9 +236,10 @@ __device__ __forceinline__ void RowsPiece(const DecodeParams& p, const PlanPiece
   static_assert(Traits::kRowStages == 3);
   constexpr int kAhead = 4;  // tiles of slot numbers
   static_assert(Traits::kRowSlotTiles >= kAhead + 2);
-  RowLoader<Traits, kDim, kHeadsLog2> rows(p, piece, shared, shared + Traits::kTileBytes);
+  char* const ring = shared + Traits::kTileBytes + Traits::kBarrierBytes;
+  RowLoader<Traits, kDim, kHeadsLog2> rows(p, piece, shared, ring);
   SlotCopier slots(p.row_slots, piece.slot_begin, piece.tokens, rows.tile_tokens(), p.row_slot_log2,
-                   Traits::kRowSlotTiles, SharedAddress(shared + Traits::kTileBytes));
+                   Traits::kRowSlotTiles, SharedAddress(ring));
   for (int tile = 0; tile < kAhead; ++tile) slots.CopyNext();
   CommitCopies();
   WaitForPredecessors();
