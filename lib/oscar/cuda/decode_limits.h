@@ -41,10 +41,7 @@ struct DecodeTraits {
   static constexpr int kSharedBudget = kSharedBytesPerMultiprocessor / kMinBlocks - 1024;
 
   // One stage of a quantised tile: K and V codes, K and V (scale, zero) as float32 at most.
-  // A warp's codes, with one row of padding: copies that go to several heads at once then fall into
-  // different banks.
-  static constexpr int kWarpCodeBytes = (kQuantisedWarpTokens + 1) * kDim / 4;
-  static constexpr int kCodeBytes = kWarps * kWarpCodeBytes;
+  static constexpr int kCodeBytes = kWarps * kQuantisedWarpTokens * kDim / 4;
   static constexpr int kScaleBytes = kWarps * kQuantisedWarpTokens * kGroups * 8;
   static constexpr int kStageBytes = 2 * (kCodeBytes + kScaleBytes);
   // Stages that fit beside the slot numbers (int64) of two tiles a stage at 4 heads per block. With

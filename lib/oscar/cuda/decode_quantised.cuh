@@ -86,13 +86,13 @@ class SlotCopier {
   int at_ = 0;
 };
 
-// Offset of 16-byte chunk `chunk` of token `token` (0..31) in a warp's codes; eight tokens at one chunk
-// fall into eight different bank groups.
-template <int kDim>
-__device__ __forceinline__ constexpr int CodeOffset(int token, int chunk) {
-  if constexpr (kDim == 64) return token * 16;
-  if constexpr (kDim == 128) return (token * 2 + (chunk ^ ((token >> 2) & 1))) * 16;
-  return (token * 4 + (chunk ^ ((token >> 1) & 3))) * 16;
+// Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the block's heads of
+// one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so that eight tokens at one
+// chunk fall into eight bank groups; copies of a row stay within its 128 bytes.
+__device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2) {
+  const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
+  const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
+  return ((token << chunks_log2) + (chunk ^ ((token >> shift) & mask))) * 16;
 }
 
 // Keeps a value in a register: the compiler otherwise works it out anew in every turn of a loop.
@@ -147,26 +147,33 @@ class QuantisedLoader {
     Pin(unit_source_);
     Pin(unit_target_);
     Pin(unit_slot_);
+    scale_stride_ = p.scale_stride;
+    Pin(scale_stride_);
   }
 
   // The next tile; nothing once all tokens are copied.
   __device__ __forceinline__ void CopyNext() {
     if (left_ <= 0) return;
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p_);
-    const int tid = static_cast<int>(threadIdx.x);
+    const auto step_of = [&](int i) { return i * (Traits::kThreads >> (heads_log2 + kChunksLog2)); };
+    // All slot numbers first: their latencies overlap.
+    uint32_t slot[kChunks], unit_slot = 0;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      const int step = i * (Traits::kThreads >> (heads_log2 + kChunksLog2));
-      const uint32_t slot = ReadSlot(code_slot_ + ring_at_ +
-                                     (static_cast<uint32_t>(step) << p_.quantised_slot_log2));
-      const uint64_t from = static_cast<uint64_t>(slot) * p_.code_stride;
-      const uint32_t to = StepTarget(i, step, tid) + stage_at_;
-      CopyAsync<16>(to, k_codes_ + from, first_ + step < left_);
-      CopyAsync<16>(to + Traits::kCodeBytes, v_codes_ + from, first_ + step < left_);
+      slot[i] = ReadSlot(code_slot_ + ring_at_ +
+                         (static_cast<uint32_t>(step_of(i)) << p_.quantised_slot_log2));
     }
-    if (unit_token_ < tile_tokens()) {
-      const uint32_t slot = ReadSlot(unit_slot_ + ring_at_);
-      CopyUnit(unit_target_ + stage_at_, unit_source_ + static_cast<uint64_t>(slot) * p_.scale_stride,
+    const bool has_unit = unit_token_ < tile_tokens();
+    if (kWholeUnits || has_unit) unit_slot = ReadSlot(unit_slot_ + ring_at_);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const uint64_t from = static_cast<uint64_t>(slot[i]) * p_.code_stride;
+      const uint32_t to = StepTarget(step_of(i)) + stage_at_;
+      CopyAsync<16>(to, k_codes_ + from, first_ + step_of(i) < left_);
+      CopyAsync<16>(to + Traits::kCodeBytes, v_codes_ + from, first_ + step_of(i) < left_);
+    }
+    if (has_unit) {
+      CopyUnit(unit_target_ + stage_at_, unit_source_ + static_cast<uint64_t>(unit_slot) * scale_stride_,
                unit_token_ < left_);
     }
 #pragma unroll
@@ -185,19 +192,13 @@ class QuantisedLoader {
 
  private:
   __device__ __forceinline__ uint32_t CodeTarget(int token, int chunk) const {
-    const int warp = ((token >> 5) << HeadsLog2<kHeadsLog2>(p_)) | (chunk >> kChunksLog2);
-    return static_cast<uint32_t>(warp * Traits::kWarpCodeBytes +
-                                 CodeOffset<kDim>(token & 31, chunk & (kChunks - 1)));
+    return static_cast<uint32_t>(CodeOffset(token, chunk, HeadsLog2<kHeadsLog2>(p_) + kChunksLog2));
   }
-  // Where the thread's chunk of its i-th token goes in the first stage: a fixed distance on if steps are
-  // whole warps' tokens.
-  __device__ __forceinline__ uint32_t StepTarget(int i, int step, int tid) const {
-    if constexpr (kHeadsLog2 >= 0 && (Traits::kThreads >> (kHeadsLog2 + kChunksLog2)) % 32 == 0) {
-      return code_target_ + static_cast<uint32_t>(((step >> 5) << kHeadsLog2) * Traits::kWarpCodeBytes);
-    }
-    if (i == 0) return code_target_;
-    return stages_ + CodeTarget(first_ + step,
-                                tid & ((1 << (HeadsLog2<kHeadsLog2>(p_) + kChunksLog2)) - 1));
+  // Where the thread's chunk of its i-th token goes in the first stage: a fixed distance on, as steps are
+  // whole multiples of the eight tokens after which the exchange of chunks repeats.
+  __device__ __forceinline__ uint32_t StepTarget(int step) const {
+    return code_target_ +
+           static_cast<uint32_t>((step << (HeadsLog2<kHeadsLog2>(p_) + kChunksLog2)) * 16);
   }
   __device__ __forceinline__ int UnitLog2() const {
     return kWholeUnits ? 4 : min(p_.scale_row_log2, 4);
@@ -246,7 +247,7 @@ class QuantisedLoader {
   int64_t scale_offset_;
   int unit_token_;
   const char* unit_source_;
-  uint32_t unit_target_, unit_slot_;
+  uint32_t unit_target_, unit_slot_, scale_stride_;
   uint32_t stage_at_ = 0, ring_at_ = 0;  // bytes
 };
 

@@ -25,7 +25,7 @@ struct QuantisedWarp {
   float scale_limit = -1;    // largest value scale that `boost` allows
 
   int head_in_block, part;
-  uint32_t key_offset, value_offset;
+  uint32_t key_offset, value_offset, sixteen_rows;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
   uint32_t eight_rows;    // bytes of eight tokens' (scale, zero)
 
@@ -41,13 +41,16 @@ struct QuantisedWarp {
     if (SwizzlesScales<kHeadsLog2>(p)) scale_offset ^= static_cast<uint32_t>(ScaleSwizzle<Traits>(first) << 4);
     eight_rows = 8U << p.scale_row_log2;
     const int row = lane & 7, matrix = lane >> 3;
-    const uint32_t base = static_cast<uint32_t>(warp * Traits::kWarpCodeBytes);
+    // Rows of the lane in the codes of a tile, and the chunk of the warp's head.
+    const int chunks_log2 = heads_log2 + (kDim == 64 ? 0 : kDim == 128 ? 1 : 2);
+    const int token = part * kQuantisedWarpTokens + row, head_chunk = head_in_block * (kDim / 64);
+    sixteen_rows = 256U << chunks_log2;
     if constexpr (kDim == 64) {
-      key_offset = base + CodeOffset<kDim>(matrix * 8 + row, 0);
+      key_offset = CodeOffset(token + matrix * 8, head_chunk, chunks_log2);
       value_offset = key_offset;
     } else {
-      key_offset = base + CodeOffset<kDim>((matrix & 1) * 8 + row, matrix >> 1);
-      value_offset = base + CodeOffset<kDim>((matrix >> 1) * 8 + row, matrix & 1);
+      key_offset = CodeOffset(token + (matrix & 1) * 8, head_chunk + (matrix >> 1), chunks_log2);
+      value_offset = CodeOffset(token + (matrix >> 1) * 8, head_chunk + (matrix & 1), chunks_log2);
     }
     Pin(key_offset);
     Pin(value_offset);
@@ -148,7 +151,7 @@ struct QuantisedWarp {
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[2][4];
         LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
-        LoadMatrix4(r[1], (stage + key_offset + 16 * kDim / 4) ^ (chunk * 32));
+        LoadMatrix4(r[1], (stage + key_offset + sixteen_rows) ^ (chunk * 32));
         // Both halves in turn: two chains of multiplies that do not wait for one another.
         ForFieldsOfTwo(r, [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
           multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
@@ -199,7 +202,7 @@ struct QuantisedWarp {
 #pragma unroll
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[4];
-        LoadMatrix4Transposed(r, (stage + value_offset + half * (16 * kDim / 4)) ^ (chunk * 32));
+        LoadMatrix4Transposed(r, (stage + value_offset + half * sixteen_rows) ^ (chunk * 32));
         ForFields(r, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
           multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
         });

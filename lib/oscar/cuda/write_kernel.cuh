@@ -28,7 +28,7 @@ struct WriteTraits {
   static constexpr int kWords = kDim / 4;        // per lane
   static constexpr int kTiles = kDim / 8;        // column tiles of the multiply
   static constexpr int kQuarterTiles = kDim / 32;
-  static constexpr int kMinBlocks = kDim <= 128 ? 2 : 1;
+  static constexpr int kMinBlocks = kDim <= 128 ? 3 : 1;
   static constexpr int kRotationBytes = kDim * kDim * 2;
   static constexpr int kTileBytes = kWriteTileRows * kDim * 2;  // rows of one warp
   static constexpr int kSharedBytes = kRotationBytes + kWriteWarps * kTileBytes;
@@ -132,27 +132,32 @@ __device__ __forceinline__ void LoadRotated(uint32_t tile, uint32_t rotation,
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int matrix = lane >> 3, row = lane & 7;
   const uint32_t a_row = tile + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2);
-  uint32_t a[kDim / 16][4];
-#pragma unroll
-  for (int step = 0; step < kDim / 16; ++step) {
-    LoadMatrix4(a[step], a_row + static_cast<uint32_t>(((2 * step + (matrix >> 1)) ^ row) << 4));
-  }
   const uint32_t b_row = rotation + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2);
+  // Eight column tiles at a time: enough independent multiplies, and registers for three blocks.
+  constexpr int kBlock = 8;
 #pragma unroll
-  for (int n = 0; n < kDim / 8; n += 2) {
-    float even[4] = {0, 0, 0, 0}, odd[4] = {0, 0, 0, 0};
-    const uint32_t column = b_row + static_cast<uint32_t>(((n + (matrix >> 1)) ^ row) << 4);
+  for (int first = 0; first < kDim / 8; first += kBlock) {
+    float sum[kBlock][4];
+#pragma unroll
+    for (int n = 0; n < kBlock; ++n) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0;
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
-      uint32_t b[4];
-      LoadMatrix4Transposed(b, column + step * 16 * kDim * 2);
-      MultiplyBFloat16(even, a[step], b[0], b[1]);
-      MultiplyBFloat16(odd, a[step], b[2], b[3]);
+      uint32_t a[4];
+      LoadMatrix4(a, a_row + static_cast<uint32_t>(((2 * step + (matrix >> 1)) ^ row) << 4));
+#pragma unroll
+      for (int n = 0; n < kBlock; n += 2) {
+        uint32_t b[4];
+        LoadMatrix4Transposed(b, b_row + static_cast<uint32_t>((((first + n + (matrix >> 1)) ^ row) << 4) +
+                                                               step * 16 * kDim * 2));
+        MultiplyBFloat16(sum[n], a, b[0], b[1]);
+        MultiplyBFloat16(sum[n + 1], a, b[2], b[3]);
+      }
     }
-    x[2 * n] = PackBFloat16(even[0], even[2]);
-    x[2 * n + 1] = PackBFloat16(even[1], even[3]);
-    x[2 * n + 2] = PackBFloat16(odd[0], odd[2]);
-    x[2 * n + 3] = PackBFloat16(odd[1], odd[3]);
+#pragma unroll
+    for (int n = 0; n < kBlock; ++n) {
+      x[2 * (first + n)] = PackBFloat16(sum[n][0], sum[n][2]);
+      x[2 * (first + n) + 1] = PackBFloat16(sum[n][1], sum[n][3]);
+    }
   }
 }
 
@@ -384,7 +389,20 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
   if (__all_sync(~0U, tame)) {
     CodesByThresholds<kDim, kGroups>(x, bounds, v);
   } else {
-    CodesByFormula<kDim, kGroups>(x, limit, p, v);
+    // Copies, so that the words themselves need no address.
+    uint32_t words[kDim / 4];
+    GroupParameters parameters[2][kGroups];
+    uint32_t codes[kDim / 32];
+#pragma unroll
+    for (int i = 0; i < kDim / 4; ++i) words[i] = x[i];
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      parameters[0][group] = p[0][group];
+      parameters[1][group] = p[1][group];
+    }
+    CodesByFormula<kDim, kGroups>(words, limit, parameters, codes);
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) v[i] = codes[i];
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
