@@ -27,9 +27,9 @@ DecodeResult Twin(DecodeCase& c, int64_t blocks) {
 }
 
 TEST(DecodeTwin, MeetsThePromisedAccuracy) {
-  for (const DecodeShape& shape : {Shape(8, 2), Shape(16, 1), Shape(4, 4, 64), Shape(6, 2, 256),
-                                   Shape(8, 2, 128, 4), Shape(8, 2, 128, 2, DType::kBF16),
-                                   Shape(8, 2, 64, 1, DType::kF16)}) {
+  for (const DecodeShape& shape :
+       {Shape(8, 2), Shape(16, 1), Shape(4, 4, 64), Shape(6, 2, 256), Shape(8, 2, 128, 4),
+        Shape(8, 2, 128, 2, DType::kBF16), Shape(8, 2, 64, 1, DType::kF16)}) {
     DecodeCase c(shape, {{300, 20}, {0, 0}, {1, 0}, {0, 5}, {65, 0}}, 7);
     const Distance distance = Compare(Twin(c, 9), Reference(c));
     // Half-precision weights: 2^-11 of each code, of which o is a mean.
@@ -51,7 +51,8 @@ TEST(DecodeTwin, SplitsDoNotMatter) {
 TEST(DecodeTwin, EmptyRequestsGiveZeroAndMinusInfinity) {
   DecodeCase c(Shape(8, 2), {{0, 0}, {10, 0}}, 9);
   for (const DecodeResult& result : {Twin(c, 3), Reference(c)}) {
-    for (size_t i = 0; i < 8; ++i) EXPECT_EQ(result.lse[i], -std::numeric_limits<float>::infinity());
+    for (size_t i = 0; i < 8; ++i)
+      EXPECT_EQ(result.lse[i], -std::numeric_limits<float>::infinity());
     for (size_t i = 0; i < 8 * 128; ++i) EXPECT_EQ(result.o[i], 0.0F);
     EXPECT_TRUE(std::isfinite(result.lse[8]));
   }
@@ -64,7 +65,8 @@ TEST(DecodeReference, EqualsOneTokensValue) {
   for (int64_t d = 0; d < 128; ++d) {
     const int code = (c.Codes(true, slot, 0)[d % 32] >> (2 * (d / 32))) & 3;
     const float* scale = c.Scale(true, slot, 0);
-    EXPECT_FLOAT_EQ(result.o[static_cast<size_t>(d)], (static_cast<float>(code) - scale[1]) * scale[0]);
+    EXPECT_FLOAT_EQ(result.o[static_cast<size_t>(d)],
+                    (static_cast<float>(code) - scale[1]) * scale[0]);
   }
 }
 

@@ -1,6 +1,6 @@
-// The division of the write kernel: with r = 1/s rounded, q = x r, and one correction, the quotient is
-// the rounded x / s for every bf16 x. The arithmetic depends on mantissas only while nothing leaves the
-// normal numbers, so all pairs of mantissas are a proof.
+// The division of the write kernel: with r = 1/s rounded, q = x r, and one correction, the quotient
+// is the rounded x / s for every bf16 x. The arithmetic depends on mantissas only while nothing
+// leaves the normal numbers, so all pairs of mantissas are a proof.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -12,7 +12,7 @@ namespace {
 
 // GCC turns this into hardware instructions where there are any; fma() is exact either way.
 __attribute__((target_clones("fma", "default"))) int64_t WrongQuotients(uint32_t first,
-                                                                             uint32_t last) {
+                                                                        uint32_t last) {
   int64_t wrong = 0;
   for (uint32_t mantissa = first; mantissa < last; ++mantissa) {
     const float s = std::bit_cast<float>(0x3f800000U | mantissa);

@@ -55,12 +55,15 @@ void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& l
 }
 
 TEST(Plan, CoversEveryTokenOnce) {
-  for (const DecodeShape& shape : {Shape(32, 8), Shape(28, 4), Shape(8, 1), Shape(96, 8), Shape(6, 3, 256)}) {
+  for (const DecodeShape& shape :
+       {Shape(32, 8), Shape(28, 4), Shape(8, 1), Shape(96, 8), Shape(6, 3, 256)}) {
     for (const int64_t blocks : {1, 3, 132, 264}) {
       Random random(static_cast<uint64_t>(blocks));
-      std::vector<RequestLengths> lengths = {{0, 0}, {1, 0}, {0, 1}, {64, 0}, {65, 320}, {200000, 0}};
+      std::vector<RequestLengths> lengths = {{0, 0},  {1, 0},    {0, 1},
+                                             {64, 0}, {65, 320}, {200000, 0}};
       for (int i = 0; i < 40; ++i) {
-        lengths.push_back({static_cast<int64_t>(random.Below(5000)), static_cast<int64_t>(random.Below(400))});
+        lengths.push_back(
+            {static_cast<int64_t>(random.Below(5000)), static_cast<int64_t>(random.Below(400))});
       }
       const DecodePlan plan = PlanDecode(shape, lengths, blocks);
       ExpectCovers(shape, lengths, plan);
@@ -100,15 +103,19 @@ TEST(Plan, BlocksReadEvenShares) {
     total += bytes[b];
   }
   const int64_t largest_tile = TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes();
-  for (const int64_t b : bytes) EXPECT_NEAR(static_cast<double>(b), static_cast<double>(total) / blocks, static_cast<double>(largest_tile));
+  for (const int64_t b : bytes)
+    EXPECT_NEAR(static_cast<double>(b), static_cast<double>(total) / blocks,
+                static_cast<double>(largest_tile));
 }
 
 TEST(Plan, EqualInputEqualPlan) {
   const std::vector<RequestLengths> lengths = {{5000, 320}, {77, 0}};
-  const DecodePlan a = PlanDecode(Shape(32, 8), lengths, 132), b = PlanDecode(Shape(32, 8), lengths, 132);
+  const DecodePlan a = PlanDecode(Shape(32, 8), lengths, 132),
+                   b = PlanDecode(Shape(32, 8), lengths, 132);
   EXPECT_EQ(a.block_begin, b.block_begin);
   ASSERT_EQ(a.partials(), b.partials());
-  for (size_t i = 0; i < a.pieces.size(); ++i) EXPECT_EQ(a.pieces[i].slot_begin, b.pieces[i].slot_begin);
+  for (size_t i = 0; i < a.pieces.size(); ++i)
+    EXPECT_EQ(a.pieces[i].slot_begin, b.pieces[i].slot_begin);
 }
 
 TEST(Plan, UnsupportedShapesAreRefusedByName) {

@@ -64,15 +64,18 @@ TEST(WriteTwin, EqualsTheQuantiser) {
             const QuantisedRows expected = Quantise({widened.data(), tokens * heads, dim}, spec, 1);
             for (int64_t i = 0; i < tokens * heads; ++i) {
               const int64_t at = slots[static_cast<size_t>(i / heads)] * heads + i % heads;
-              ASSERT_EQ(std::memcmp(codes.data() + at * dim / 4, expected.packed.data() + i * dim / 4,
-                                    static_cast<size_t>(dim / 4)),
-                        0)
+              ASSERT_EQ(
+                  std::memcmp(codes.data() + at * dim / 4, expected.packed.data() + i * dim / 4,
+                              static_cast<size_t>(dim / 4)),
+                  0)
                   << "row " << i << " dim " << dim << " clip " << clip;
               for (int64_t g = 0; g < groups; ++g) {
                 const auto from = static_cast<size_t>(i * groups + g);
                 const auto to = static_cast<size_t>((at * groups + g) * 2);
-                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to), expected.scale[from])) << "row " << i;
-                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to + 1), expected.zero[from])) << "row " << i;
+                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to), expected.scale[from]))
+                    << "row " << i;
+                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to + 1), expected.zero[from]))
+                    << "row " << i;
               }
             }
           }

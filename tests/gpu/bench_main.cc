@@ -1,8 +1,8 @@
 // Times the kernels at model shapes: gpu_bench [--only TEXT]. One line of JSON per case on stdout.
 //
-// Caches are larger than any cache of the chip and filled with random data; launch after launch reads
-// other pages, all in one CUDA graph; the time of a launch is the median over replays. The read
-// bandwidth that fractions refer to is measured first.
+// Caches are larger than any cache of the chip and filled with random data; launch after launch
+// reads other pages, all in one CUDA graph; the time of a launch is the median over replays. The
+// read bandwidth that fractions refer to is measured first.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -35,7 +35,8 @@ struct Timing {
   double low, median, high;
 };
 
-Timing Measure(const DeviceStream& stream, int launches, const std::function<void(Stream, int)>& work) {
+Timing Measure(const DeviceStream& stream, int launches,
+               const std::function<void(Stream, int)>& work) {
   const DeviceGraph graph(stream, [&](Stream s) {
     for (int i = 0; i < launches; ++i) work(s, i);
   });
@@ -43,7 +44,8 @@ Timing Measure(const DeviceStream& stream, int launches, const std::function<voi
   stream.Synchronize();
   std::vector<double> times;
   for (int i = 0; i < 21; ++i) {
-    times.push_back(1000 * DeviceMilliseconds(stream, [&](Stream) { graph.Launch(stream); }) / launches);
+    times.push_back(1000 * DeviceMilliseconds(stream, [&](Stream) { graph.Launch(stream); }) /
+                    launches);
   }
   std::sort(times.begin(), times.end());
   return {times.front(), times[times.size() / 2], times.back()};
@@ -56,7 +58,10 @@ void Report(const std::string& name, const Timing& t, double bytes, double bar) 
       "{\"case\": \"%s\", \"us\": %.2f, \"us_min\": %.2f, \"us_max\": %.2f, \"bytes\": %.0f, "
       "\"gb_s\": %.0f, \"of_read\": %.3f, \"bar_us\": %.1f, \"met\": %s}\n",
       name.c_str(), t.median, t.low, t.high, bytes, bytes / t.median * 1e-3,
-      bytes / t.median / read_bandwidth, bar, bar <= 0 ? "null" : t.median <= bar ? "true" : "false");
+      bytes / t.median / read_bandwidth, bar,
+      bar <= 0          ? "null"
+      : t.median <= bar ? "true"
+                        : "false");
   std::fflush(stdout);
 }
 
@@ -82,7 +87,8 @@ std::vector<uint8_t> ScaleBlock(DType type, uint64_t seed) {
   Random random(seed);
   std::vector<uint8_t> block;
   for (int i = 0; i < (1 << 21); ++i) {
-    const auto x = static_cast<float>(i % 2 == 0 ? 0.2 + 0.2 * random.Uniform() : 1 + random.Uniform());
+    const auto x =
+        static_cast<float>(i % 2 == 0 ? 0.2 + 0.2 * random.Uniform() : 1 + random.Uniform());
     const size_t at = block.size();
     block.resize(at + DTypeSize(type));
     if (type == DType::kF32) {
@@ -98,7 +104,8 @@ std::vector<uint8_t> ScaleBlock(DType type, uint64_t seed) {
 std::vector<BFloat16> NormalRows(int64_t count, uint64_t seed, double sd) {
   Random random(seed);
   std::vector<BFloat16> rows;
-  for (int64_t i = 0; i < count; ++i) rows.push_back(ToBFloat16(static_cast<float>(sd * random.Normal())));
+  for (int64_t i = 0; i < count; ++i)
+    rows.push_back(ToBFloat16(static_cast<float>(sd * random.Normal())));
   return rows;
 }
 
@@ -165,7 +172,8 @@ class Pool {
     const auto at = [i](int64_t tokens, int64_t pool) {
       return tokens == 0 ? 0 : i % std::max<int64_t>(1, pool / tokens) * tokens;
     };
-    in.quantised_slots = {quantised_list_.As<int32_t>() + at(quantised_tokens, quantised_), DType::kI32};
+    in.quantised_slots = {quantised_list_.As<int32_t>() + at(quantised_tokens, quantised_),
+                          DType::kI32};
     in.row_slots = {row_list_.As<int32_t>() + at(row_tokens, rows_), DType::kI32};
     in.logit_scale = 1 / std::sqrt(static_cast<float>(shape_.cache.dim));
     return in;
@@ -194,7 +202,8 @@ class Pool {
  private:
   DecodeShape shape_;
   int64_t quantised_, rows_;
-  DeviceBuffer k_codes_, v_codes_, k_scales_, v_scales_, k_rows_, v_rows_, quantised_list_, row_list_;
+  DeviceBuffer k_codes_, v_codes_, k_scales_, v_scales_, k_rows_, v_rows_, quantised_list_,
+      row_list_;
 };
 
 DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim, DType scale = DType::kF32) {
@@ -208,7 +217,8 @@ void BenchReadBandwidth() {
   const DeviceStream stream;
   DeviceBuffer data(int64_t{4} << 30), sum(16);
   FillFrom(data, RandomBlock(64 << 20, 9));
-  const Timing t = Measure(stream, 4, [&](Stream s, int) { ReadAll(data.data(), data.bytes(), sum.data(), s); });
+  const Timing t =
+      Measure(stream, 4, [&](Stream s, int) { ReadAll(data.data(), data.bytes(), sum.data(), s); });
   read_bandwidth = static_cast<double>(data.bytes()) / t.low;
   Report("read_bandwidth", t, static_cast<double>(data.bytes()), 0);
 }
@@ -251,10 +261,12 @@ void BenchShapes() {
     const char* name;
     DecodeShape shape;
   };
-  for (const Row& row : {Row{"shape d64 gqa4", Shape(32, 8, 64)}, Row{"shape d256 gqa4", Shape(32, 8, 256)},
-                         Row{"shape d128 gqa1", Shape(8, 8, 128)}, Row{"shape d128 gqa8", Shape(64, 8, 128)},
-                         Row{"shape d128 gqa16", Shape(128, 8, 128)}, Row{"shape d128 gqa4 1 head", Shape(4, 1, 128)},
-                         Row{"shape d256 gqa8", Shape(64, 8, 256)}, Row{"shape d64 gqa8", Shape(64, 8, 64)}}) {
+  for (const Row& row :
+       {Row{"shape d64 gqa4", Shape(32, 8, 64)}, Row{"shape d256 gqa4", Shape(32, 8, 256)},
+        Row{"shape d128 gqa1", Shape(8, 8, 128)}, Row{"shape d128 gqa8", Shape(64, 8, 128)},
+        Row{"shape d128 gqa16", Shape(128, 8, 128)},
+        Row{"shape d128 gqa4 1 head", Shape(4, 1, 128)}, Row{"shape d256 gqa8", Shape(64, 8, 256)},
+        Row{"shape d64 gqa8", Shape(64, 8, 64)}}) {
     const std::string name = std::string(row.name) + " 8x64K";
     if (!Wanted(name)) continue;
     const Pool pool(row.shape, 2 * kK * kK, 0, true);
@@ -291,9 +303,8 @@ void BenchWrite() {
   std::vector<WriteSide> sides;
   for (int64_t i = 0; i < 2 * sets; ++i) {
     sides.push_back({Uploaded(block.data(), block.size() * 2),
-                     Uploaded(rotation.data(), rotation.size() * 2),
-                     DeviceBuffer(tokens * 8 * 32), DeviceBuffer(tokens * 8 * 8),
-                     DeviceBuffer(64 * 8 * 128 * 2)});
+                     Uploaded(rotation.data(), rotation.size() * 2), DeviceBuffer(tokens * 8 * 32),
+                     DeviceBuffer(tokens * 8 * 8), DeviceBuffer(64 * 8 * 128 * 2)});
   }
   const DeviceStream stream;
   const auto job = [&](int64_t side, double clip, int64_t count, bool rotate) {
@@ -310,7 +321,8 @@ void BenchWrite() {
     return j;
   };
   const double bytes = 2.0 * static_cast<double>(tokens) * 8 * (256 + 40);
-  const auto prefill = [&](const char* name, double k_clip, double v_clip, bool rotate, double bar) {
+  const auto prefill = [&](const char* name, double k_clip, double v_clip, bool rotate,
+                           double bar) {
     const Timing t = Measure(stream, 8, [&](Stream s, int i) {
       const WriteJob jobs[2] = {job(2 * (i % sets), k_clip, tokens, rotate),
                                 job(2 * (i % sets) + 1, v_clip, tokens, rotate)};
@@ -350,10 +362,12 @@ void BenchPlanner() {
   const DecodeShape shape = Shape(32, 8, 128);
   Random random(15);
   std::vector<RequestLengths> lengths;
-  for (int i = 0; i < 128; ++i) lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
+  for (int i = 0; i < 128; ++i)
+    lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
   const DeviceStream stream;
   DecodeWorkspace workspace(shape, 128);
-  const Timing t{0, 1000 * DeviceMilliseconds(stream, [&](Stream) { workspace.Plan(lengths, stream); }), 0};
+  const Timing t{
+      0, 1000 * DeviceMilliseconds(stream, [&](Stream) { workspace.Plan(lengths, stream); }), 0};
   Report("planner 128 ragged", t, 0, 0);
 }
 
@@ -363,8 +377,8 @@ int Main(int argc, char** argv) {
   }
   UseDevice(0);
   const DeviceInfo info = QueryDevice(0);
-  std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %lld}\n", info.name.c_str(),
-              info.multiprocessors, static_cast<long long>(info.l2_bytes));
+  std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %lld}\n",
+              info.name.c_str(), info.multiprocessors, static_cast<long long>(info.l2_bytes));
   BenchReadBandwidth();
   BenchInt2();
   BenchWrite();

@@ -103,7 +103,7 @@ struct DecodeCase {
     row_slots32.assign(row_slots.begin(), row_slots.end());
   }
   std::vector<int64_t> Slots(Random& random, int64_t pool, Pages pages,
-                             int64_t RequestLengths::* member) const {
+                             int64_t RequestLengths::*member) const {
     std::vector<int64_t> order(static_cast<size_t>(pool));
     std::iota(order.begin(), order.end(), int64_t{0});
     if (pages == Pages::kShuffledSlots) Shuffle(random, order);
@@ -182,9 +182,9 @@ inline DecodeResult Reference(DecodeCase& c) {
   return result;
 }
 
-// Relative Frobenius distance of the outputs and the largest distance of finite log-sum-exps beyond four
-// float32 steps of their size (scores of hundreds are not known better); infinite where one is NaN or
-// only one is infinite.
+// Relative Frobenius distance of the outputs and the largest distance of finite log-sum-exps beyond
+// four float32 steps of their size (scores of hundreds are not known better); infinite where one is
+// NaN or only one is infinite.
 struct Distance {
   double output = 0, lse = 0;
 };
@@ -202,8 +202,10 @@ inline Distance Compare(const DecodeResult& x, const DecodeResult& reference) {
   for (size_t i = 0; i < x.lse.size(); ++i) {
     if (x.lse[i] == reference.lse[i]) continue;
     const auto expected = static_cast<double>(reference.lse[i]);
-    const double d = std::abs(static_cast<double>(x.lse[i]) - expected) - 0x1p-21 * std::abs(expected);
-    distance.lse = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(distance.lse, d);
+    const double d =
+        std::abs(static_cast<double>(x.lse[i]) - expected) - 0x1p-21 * std::abs(expected);
+    distance.lse =
+        std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(distance.lse, d);
   }
   return distance;
 }

@@ -53,10 +53,11 @@ TEST(DecodeGpu, ContextLengths) {
 TEST(DecodeGpu, Shapes) {
   OSCAR_NEED_DEVICE();
   for (const DecodeShape& shape :
-       {Shape(32, 8), Shape(64, 8), Shape(8, 1), Shape(40, 8), Shape(28, 4), Shape(32, 32),
-        Shape(96, 8), Shape(16, 1), Shape(6, 6), Shape(5, 5), Shape(14, 2), Shape(9, 3),
-        Shape(32, 8, 64), Shape(8, 8, 64), Shape(64, 8, 64), Shape(32, 2, 64), Shape(3, 1, 64),
-        Shape(16, 4, 256), Shape(8, 1, 256), Shape(16, 1, 256), Shape(8, 8, 256)}) {
+       {Shape(32, 8),     Shape(64, 8),    Shape(8, 1),       Shape(40, 8),     Shape(28, 4),
+        Shape(32, 32),    Shape(96, 8),    Shape(16, 1),      Shape(6, 6),      Shape(5, 5),
+        Shape(14, 2),     Shape(9, 3),     Shape(32, 8, 64),  Shape(8, 8, 64),  Shape(64, 8, 64),
+        Shape(32, 2, 64), Shape(3, 1, 64), Shape(16, 4, 256), Shape(8, 1, 256), Shape(16, 1, 256),
+        Shape(8, 8, 256)}) {
     DecodeCase c(shape, {{700, 37}, {0, 0}, {65, 0}, {0, 19}, {1, 1}}, 11);
     ExpectClose(c, Name(shape));
   }
@@ -115,7 +116,8 @@ TEST(DecodeGpu, SlotOrders) {
 
 TEST(DecodeGpu, EveryByteValueInEveryPosition) {
   OSCAR_NEED_DEVICE();
-  // Token t, head h: byte j holds (t + 7 j + 31 h) mod 256, so that every value meets every position.
+  // Token t, head h: byte j holds (t + 7 j + 31 h) mod 256, so that every value meets every
+  // position.
   for (const int64_t dim : {64, 128, 256}) {
     DecodeCase c(Shape(8, 2, dim), {{256, 0}}, 6);
     for (int64_t slot = 0; slot < c.quantised_pool; ++slot) {
@@ -155,7 +157,8 @@ TEST(DecodeGpu, OneHotChannelsAreExact) {
       for (int64_t r = 0; r < dim; ++r) {
         const int64_t slot = c.quantised_slots[static_cast<size_t>(r)];
         const auto code = [&](bool value, int64_t d) {
-          return static_cast<float>((c.Codes(value, slot, 0)[d % (dim / 4)] >> (2 * (d / (dim / 4)))) & 3);
+          return static_cast<float>(
+              (c.Codes(value, slot, 0)[d % (dim / 4)] >> (2 * (d / (dim / 4)))) & 3);
         };
         for (int64_t h = 0; h < group_size; ++h) {
           const int64_t row = r * group_size + h;
@@ -327,10 +330,12 @@ TEST(DecodeGpu, MissingTensorsAreNamed) {
   device.Run();
   DecodeInputs in = device.inputs();
   in.rows.v = nullptr;
-  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()), Error);
+  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
+               Error);
   in = device.inputs();
   in.quantised.k_scales = nullptr;
-  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()), Error);
+  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
+               Error);
 }
 
 }  // namespace

@@ -12,11 +12,11 @@ namespace oscar::test {
 
 inline bool HaveDevice() { return DeviceCount() > 0; }
 
-#define OSCAR_NEED_DEVICE()                                             \
-  if (!::oscar::test::HaveDevice()) {                                   \
-    GTEST_SKIP() << (::oscar::HasCuda() ? "no CUDA device on this machine" \
+#define OSCAR_NEED_DEVICE()                                                  \
+  if (!::oscar::test::HaveDevice()) {                                        \
+    GTEST_SKIP() << (::oscar::HasCuda() ? "no CUDA device on this machine"   \
                                         : "this build has no CUDA kernels"); \
-  }                                                                     \
+  }                                                                          \
   ::oscar::UseDevice(0)
 
 template <typename T>

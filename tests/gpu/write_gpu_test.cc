@@ -37,8 +37,8 @@ struct WriteCase {
     Random random(seed);
     const int64_t matrices = per_head ? shape.heads : 1;
     for (int64_t i = 0; i < matrices * shape.dim * shape.dim; ++i) {
-      rotation.push_back(
-          ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(static_cast<double>(shape.dim)))));
+      rotation.push_back(ToBFloat16(
+          static_cast<float>(random.Normal() / std::sqrt(static_cast<double>(shape.dim)))));
     }
   }
 };
@@ -49,10 +49,12 @@ struct Written {
 };
 
 Written Blank(const WriteCase& c) {
-  return {std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.CodeBytes()), 0xaa),
-          std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.ScaleBytes()), 0xaa),
-          std::vector<BFloat16>(static_cast<size_t>(c.row_pool * c.shape.heads * c.shape.dim),
-                                BFloat16{0xaaaa})};
+  return {
+      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.CodeBytes()), 0xaa),
+      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.ScaleBytes()),
+                           0xaa),
+      std::vector<BFloat16>(static_cast<size_t>(c.row_pool * c.shape.heads * c.shape.dim),
+                            BFloat16{0xaaaa})};
 }
 
 WriteJob Job(const WriteCase& c) {
@@ -128,7 +130,8 @@ TEST(WriteGpu, GivenRowsGiveTheTwinsBytes) {
           c.clip = clip;
           c.rule = rule;
           ExpectEqual(c, std::to_string(dim) + "/" + std::to_string(groups) + " clip " +
-                             std::to_string(clip) + " rule " + std::to_string(static_cast<int>(rule)));
+                             std::to_string(clip) + " rule " +
+                             std::to_string(static_cast<int>(rule)));
         }
       }
     }
@@ -144,8 +147,8 @@ TEST(WriteGpu, ScaleTypesSlotsAndTiers) {
         c.clip = 0.96;
         c.wide = heads % 2 == 0;
         c.KeepEveryThird();
-        ExpectEqual(c, std::string(DTypeName(type)) + " heads " + std::to_string(heads) + " tokens " +
-                           std::to_string(tokens));
+        ExpectEqual(c, std::string(DTypeName(type)) + " heads " + std::to_string(heads) +
+                           " tokens " + std::to_string(tokens));
       }
     }
   }
@@ -169,7 +172,8 @@ TEST(WriteGpu, RotatedRowsAreWithinOneStepAndTheirCodesExact) {
       c.clip = 0.92;
       // First everything to the bf16 tier.
       WriteCase rows = c;
-      for (size_t i = 0; i < rows.slots.size(); ++i) rows.slots[i] = c.pool + static_cast<int64_t>(i);
+      for (size_t i = 0; i < rows.slots.size(); ++i)
+        rows.slots[i] = c.pool + static_cast<int64_t>(i);
       const Written host = OnHost(rows), device = OnDevice(rows);
       const auto count = static_cast<size_t>(c.tokens * 4 * dim);
       for (size_t i = 0; i < count; ++i) {
@@ -182,7 +186,8 @@ TEST(WriteGpu, RotatedRowsAreWithinOneStepAndTheirCodesExact) {
       // Then quantised: equal to the twin on the kernel's own rows.
       WriteCase own = c;
       own.rotation.clear();
-      own.rows.assign(device.rows.begin(), device.rows.begin() + static_cast<std::ptrdiff_t>(count));
+      own.rows.assign(device.rows.begin(),
+                      device.rows.begin() + static_cast<std::ptrdiff_t>(count));
       const Written expected = OnHost(own), found = OnDevice(c);
       EXPECT_EQ(Differences(expected.codes, found.codes), 0) << dim << per_head;
       EXPECT_EQ(Differences(expected.scales, found.scales), 0) << dim << per_head;
@@ -230,7 +235,8 @@ TEST(WriteGpu, FlushGathersAndJobsShareALaunch) {
   };
   Written k, v;
   const auto blank = [] {
-    return Written{std::vector<uint8_t>(32 * 2 * 32, 0xaa), std::vector<uint8_t>(32 * 2 * 8, 0xaa), {}};
+    return Written{
+        std::vector<uint8_t>(32 * 2 * 32, 0xaa), std::vector<uint8_t>(32 * 2 * 8, 0xaa), {}};
   };
   k = blank();
   v = blank();
@@ -271,7 +277,8 @@ TEST(WriteGpu, FlushGathersAndJobsShareALaunch) {
   const auto device_q = FromDevice<BFloat16>(out, static_cast<int64_t>(q.size()));
   double difference = 0, norm = 0;
   for (size_t i = 0; i < q.size(); ++i) {
-    const double a = static_cast<double>(ToFloat(rotated[i])), b = static_cast<double>(ToFloat(device_q[i]));
+    const double a = static_cast<double>(ToFloat(rotated[i])),
+                 b = static_cast<double>(ToFloat(device_q[i]));
     difference += (a - b) * (a - b);
     norm += a * a;
   }

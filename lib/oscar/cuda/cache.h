@@ -1,5 +1,5 @@
-// How a 2-bit KV cache lies in memory, byte for byte as the public serving code keeps it. One set of
-// buffers per layer. Pointers are device pointers for the kernels and host pointers for the CPU
+// How a 2-bit KV cache lies in memory, byte for byte as the public serving code keeps it. One set
+// of buffers per layer. Pointers are device pointers for the kernels and host pointers for the CPU
 // twins; the layout is the same.
 #pragma once
 
@@ -14,8 +14,8 @@ inline constexpr int64_t kSlotsPerPage = 8;
 
 // Sizes shared by every tensor of one layer's cache.
 struct CacheShape {
-  int64_t heads = 0;  // KV heads
-  int64_t dim = 0;    // channels of a head, equal for keys and values: 64, 128 or 256
+  int64_t heads = 0;   // KV heads
+  int64_t dim = 0;     // channels of a head, equal for keys and values: 64, 128 or 256
   int64_t groups = 1;  // groups of dim / groups channels that share a (scale, zero): 1, 2, 4 or 8
   DType scale_type = DType::kF32;  // f32, f16 or bf16: how scale and zero are stored
 
@@ -49,8 +49,8 @@ struct SlotList {
   DType type = DType::kI32;  // i32 or i64
 };
 
-// Throws Error(kUnsupported) naming the value that the kernels do not handle: dim other than 64, 128
-// or 256, groups that do not divide it into groups of at least 32 channels (64 channels: 16),
+// Throws Error(kUnsupported) naming the value that the kernels do not handle: dim other than 64,
+// 128 or 256, groups that do not divide it into groups of at least 32 channels (64 channels: 16),
 // a scale type that is not f32, f16 or bf16.
 void CheckCacheShape(const CacheShape& shape);
 

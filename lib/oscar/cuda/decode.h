@@ -77,9 +77,9 @@ class DecodeWorkspace {
 };
 
 // Two launches on `stream`: partial attention of every piece, then the merge by log-sum-exp. No
-// allocation, no synchronisation; deterministic for one plan. Reads the plan from the workspace when
-// it runs. Throws Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage) on
-// missing tensors, Error(kDevice) when the launch fails.
+// allocation, no synchronisation; deterministic for one plan. Reads the plan from the workspace
+// when it runs. Throws Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage)
+// on missing tensors, Error(kDevice) when the launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
                   const DecodeOutputs& outputs, Stream stream);
 

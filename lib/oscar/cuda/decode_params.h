@@ -26,9 +26,9 @@ struct DecodeParams {
   float logit_scale;   // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
   int32_t kv_heads;
-  int32_t group_size;     // query heads per KV head
-  int32_t heads_log2;     // KV heads per block
-  int32_t groups;         // of channels
+  int32_t group_size;      // query heads per KV head
+  int32_t heads_log2;      // KV heads per block
+  int32_t groups;          // of channels
   int32_t scale_row_log2;  // bytes of the block's (scale, zero) of one token
   ScaleKind scale_kind;
   int32_t quantised_slot_log2;  // bytes of a slot number: 2 or 3

@@ -482,11 +482,11 @@ __device__ __forceinline__ void QuantisedPiece(const DecodeParams& p, const Plan
   Pipeline pipeline(p, piece, shared, shared + Traits::kTileBytes + Traits::kBarrierBytes);
   pipeline.StartSlots();
   if (Traits::kDrifts && threadIdx.x < kStages) InitBarrier(barriers + 8 * threadIdx.x, Traits::kWarps);
-  WaitForPredecessors();
-  QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2> warp(p, piece);
   WaitCopies<0>();
+  WaitForPredecessors();
   __syncthreads();
   for (int i = 0; i < Pipeline::kAhead; ++i) pipeline.CopyNext();
+  QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2> warp(p, piece);
   const uint32_t stages = SharedAddress(shared);
   const bool arrives = (threadIdx.x & 31) == 0;
   int stage = 0;

@@ -242,14 +242,14 @@ __device__ __forceinline__ void RowsPiece(const DecodeParams& p, const PlanPiece
                    Traits::kRowSlotTiles, SharedAddress(ring));
   for (int tile = 0; tile < kAhead; ++tile) slots.CopyNext();
   CommitCopies();
-  WaitForPredecessors();
-  RowWarp<kDim, kCols, kGroups, kHeadsLog2> warp(p, piece);
   WaitCopies<0>();
+  WaitForPredecessors();
   __syncthreads();
   for (int step = 0; step < 2; ++step) {
     rows.CopyNext();
     CommitCopies();
   }
+  RowWarp<kDim, kCols, kGroups, kHeadsLog2> warp(p, piece);
   const uint32_t stages = SharedAddress(shared);
   uint32_t stage = stages;
   const auto next = [&] {

@@ -7,9 +7,7 @@
 namespace oscar {
 namespace {
 
-int64_t HeadBlocks(const DecodeShape& shape) {
-  return shape.cache.heads / HeadsPerBlock(shape);
-}
+int64_t HeadBlocks(const DecodeShape& shape) { return shape.cache.heads / HeadsPerBlock(shape); }
 
 }  // namespace
 

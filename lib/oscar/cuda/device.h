@@ -1,5 +1,5 @@
-// The CUDA device, without CUDA headers: memory, streams, graphs and timers. In a build without CUDA
-// the same functions exist; DeviceCount() is 0 and everything else throws Error(kDevice).
+// The CUDA device, without CUDA headers: memory, streams, graphs and timers. In a build without
+// CUDA the same functions exist; DeviceCount() is 0 and everything else throws Error(kDevice).
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ class DeviceGraph {
 // Milliseconds that `work` takes on the device, between two events on `stream`.
 double DeviceMilliseconds(const DeviceStream& stream, const std::function<void(Stream)>& work);
 
-// Sum over `bytes` of device memory (a multiple of 16), which reads each byte once: the yardstick for
-// read bandwidth. The sum lands in `sum` (4 bytes on the device).
+// Sum over `bytes` of device memory (a multiple of 16), which reads each byte once: the yardstick
+// for read bandwidth. The sum lands in `sum` (4 bytes on the device).
 void ReadAll(const void* data, int64_t bytes, void* sum, Stream stream);
 
 }  // namespace oscar

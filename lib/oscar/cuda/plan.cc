@@ -27,8 +27,8 @@ struct Segment {
 std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                                   int64_t head_blocks) {
   const int64_t heads = shape.cache.heads / head_blocks;
-  const int64_t token_bytes[2] = {
-      2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()), 4 * heads * shape.cache.dim};
+  const int64_t token_bytes[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
+                                  4 * heads * shape.cache.dim};
   std::vector<Segment> segments;
   int64_t begin[2] = {0, 0};
   for (size_t r = 0; r < lengths.size(); ++r) {
@@ -68,8 +68,8 @@ class Dealer {
       OpenUntil(block);
       // Tiles whose middle lies before the block's end.
       const int64_t end_cost = (block + 1) * total_ / blocks_;
-      int64_t count = (end_cost - cost_ - segment.tile_cost / 2 + segment.tile_cost - 1) /
-                      segment.tile_cost;
+      int64_t count =
+          (end_cost - cost_ - segment.tile_cost / 2 + segment.tile_cost - 1) / segment.tile_cost;
       count = std::clamp<int64_t>(count, 1, tiles - tile);
       count = std::min(count, std::max<int64_t>(1, kMaxPieceTokens / segment.tile_tokens));
       Add(segment, tile, count);
@@ -154,7 +154,8 @@ DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> 
   // Pieces are ordered by request, head block and token: count them.
   plan.partial_begin.assign(static_cast<size_t>(plan.requests * plan.head_blocks + 1), 0);
   for (const PlanPiece& piece : plan.pieces) {
-    ++plan.partial_begin[static_cast<size_t>(piece.request * plan.head_blocks + piece.head_block + 1)];
+    ++plan.partial_begin[static_cast<size_t>(piece.request * plan.head_blocks + piece.head_block +
+                                             1)];
   }
   for (size_t i = 1; i < plan.partial_begin.size(); ++i) {
     plan.partial_begin[i] += plan.partial_begin[i - 1];

@@ -1,6 +1,7 @@
-// Who reads what in one decode step: tiles of all requests, dealt out evenly over the thread blocks.
-// Plain C++, made on the host from lengths alone; one plan serves every layer of the step. Buffers
-// have a fixed capacity, so that a captured CUDA graph goes on working with the next step's plan.
+// Who reads what in one decode step: tiles of all requests, dealt out evenly over the thread
+// blocks. Plain C++, made on the host from lengths alone; one plan serves every layer of the step.
+// Buffers have a fixed capacity, so that a captured CUDA graph goes on working with the next step's
+// plan.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct DecodeShape {
 // Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
 void CheckDecodeShape(const DecodeShape& shape);
 
-// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most that
-// divide the heads.
+// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most
+// that divide the heads.
 int64_t HeadsPerBlock(const DecodeShape& shape);
 
 // Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot

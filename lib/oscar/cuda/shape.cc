@@ -25,7 +25,8 @@ void CheckCacheShape(const CacheShape& shape) {
     Unsupported("head size", std::to_string(shape.dim), "head sizes 64, 128 and 256 are");
   }
   const int64_t smallest = shape.dim == 64 ? 16 : 32;
-  const bool power = shape.groups == 1 || shape.groups == 2 || shape.groups == 4 || shape.groups == 8;
+  const bool power =
+      shape.groups == 1 || shape.groups == 2 || shape.groups == 4 || shape.groups == 8;
   if (!power || shape.dim / shape.groups < smallest) {
     Unsupported("a row of " + std::to_string(shape.dim) + " channels in",
                 std::to_string(shape.groups) + " groups",
@@ -55,7 +56,8 @@ void CheckDecodeShape(const DecodeShape& shape) {
     Unsupported("a KV head count of", std::to_string(heads), "1 to 1024 are");
   }
   if (shape.q_heads < 1 || shape.q_heads % heads != 0) {
-    throw Error(ErrorCode::kUsage, std::to_string(shape.q_heads) + " query heads are not a multiple of " +
+    throw Error(ErrorCode::kUsage, std::to_string(shape.q_heads) +
+                                       " query heads are not a multiple of " +
                                        std::to_string(heads) + " KV heads");
   }
   if (shape.GroupSize() > kMaxGroupSize) {
@@ -78,14 +80,16 @@ void CheckWriteJobs(const CacheShape& shape, std::span<const WriteJob> jobs) {
     if (job.tokens < 0 || job.heads < 1 || job.heads_per_rotation < 1 ||
         job.tokens * job.heads > std::numeric_limits<int32_t>::max() - kWriteTileRows) {
       Unsupported(where + ": " + std::to_string(job.tokens) + " tokens of",
-                  std::to_string(job.heads) + " heads", "fewer than 2^31 rows of at least 1 head are");
+                  std::to_string(job.heads) + " heads",
+                  "fewer than 2^31 rows of at least 1 head are");
     }
     if (job.rotation_per_head && job.heads % job.heads_per_rotation != 0) {
       throw Error(ErrorCode::kUsage, where + ": " + std::to_string(job.heads) +
                                          " heads are not a multiple of " +
                                          std::to_string(job.heads_per_rotation) + " per rotation");
     }
-    if (job.tokens > 0 && job.rows == nullptr) throw Error(ErrorCode::kUsage, where + " has no rows");
+    if (job.tokens > 0 && job.rows == nullptr)
+      throw Error(ErrorCode::kUsage, where + " has no rows");
     if (job.codes != nullptr && (job.scales == nullptr || job.slots.data == nullptr)) {
       throw Error(ErrorCode::kUsage, where + ": codes need scales and slots");
     }

@@ -32,7 +32,7 @@ float ScaleAt(const void* data, DType type, int64_t index) {
 
 // One (token, head) of the quantised tier.
 struct QuantisedRow {
-  std::vector<float> codes;  // [dim]
+  std::vector<float> codes;        // [dim]
   std::vector<float> scale, zero;  // [groups]
 };
 
@@ -88,13 +88,14 @@ void RotateBack(const BFloat16* rotation, std::vector<double>& o) {
   const size_t dim = o.size();
   for (size_t j = 0; j < dim; ++j) {
     double sum = 0;
-    for (size_t d = 0; d < dim; ++d) sum += x[d] * static_cast<double>(ToFloat(rotation[j * dim + d]));
+    for (size_t d = 0; d < dim; ++d)
+      sum += x[d] * static_cast<double>(ToFloat(rotation[j * dim + d]));
     o[j] = sum;
   }
 }
 
-void Store(const DecodeShape& shape, const DecodeInputs& in, const DecodeOutputs& out,
-           int64_t row, std::vector<double> o, double lse) {
+void Store(const DecodeShape& shape, const DecodeInputs& in, const DecodeOutputs& out, int64_t row,
+           std::vector<double> o, double lse) {
   const int64_t dim = shape.cache.dim;
   if (in.v_rotation != nullptr) {
     const int64_t head = row % shape.q_heads / shape.GroupSize();
@@ -178,8 +179,9 @@ class FactoredPiece {
     std::vector<float> scores(tokens);
     float top = -std::numeric_limits<float>::infinity();
     for (size_t t = 0; t < tokens; ++t) {
-      scores[t] = Score(reader, piece, piece.slot_begin + static_cast<int64_t>(t), head, q_row, query) *
-                  log2_scale;
+      scores[t] =
+          Score(reader, piece, piece.slot_begin + static_cast<int64_t>(t), head, q_row, query) *
+          log2_scale;
       top = std::max(top, scores[t]);
     }
     return Accumulate(reader, piece, head, scores, top);
@@ -194,7 +196,8 @@ class FactoredPiece {
       reader.Row(Tier::kRows, token, head, false, x);
       float dot = 0;
       for (size_t d = 0; d < x.size(); ++d) {
-        dot += ToFloat(in_.q[q_row * cache.dim + static_cast<int64_t>(d)]) * static_cast<float>(x[d]);
+        dot +=
+            ToFloat(in_.q[q_row * cache.dim + static_cast<int64_t>(d)]) * static_cast<float>(x[d]);
       }
       return dot;
     }
@@ -246,9 +249,8 @@ class FactoredPiece {
     Partial partial{std::vector<double>(o.size()), -kInfinity};
     if (!(sum > 0)) return partial;
     for (size_t d = 0; d < o.size(); ++d) {
-      const float value = piece.tier == Tier::kRows
-                              ? o[d]
-                              : (o[d] - zero[d / static_cast<size_t>(group)]) / kBoost;
+      const float value =
+          piece.tier == Tier::kRows ? o[d] : (o[d] - zero[d / static_cast<size_t>(group)]) / kBoost;
       partial.o[d] = static_cast<double>(value / sum);
     }
     partial.lse = static_cast<double>(top + std::log2(sum));
@@ -281,7 +283,8 @@ void DecodeReference(const DecodeShape& shape, std::span<const RequestLengths> l
           for (size_t j = 0; j < running.size(); ++j) {
             const BFloat16* q = in.q + (first + static_cast<int64_t>(j)) * cache.dim;
             double dot = 0;
-            for (size_t d = 0; d < key.size(); ++d) dot += static_cast<double>(ToFloat(q[d])) * key[d];
+            for (size_t d = 0; d < key.size(); ++d)
+              dot += static_cast<double>(ToFloat(q[d])) * key[d];
             running[j].Add(dot * static_cast<double>(in.logit_scale), value);
           }
         }
@@ -305,7 +308,8 @@ void DecodeTwin(const DecodeShape& shape, const DecodePlan& plan, const DecodeIn
   const int64_t heads_per_block = HeadsPerBlock(shape);
   for (int64_t row = 0; row < plan.requests * shape.q_heads; ++row) {
     const int64_t head = row % shape.q_heads / shape.GroupSize();
-    const auto at = static_cast<size_t>(row / shape.q_heads * plan.head_blocks + head / heads_per_block);
+    const auto at =
+        static_cast<size_t>(row / shape.q_heads * plan.head_blocks + head / heads_per_block);
     Softmax merged(shape.cache.dim);
     for (int32_t i = plan.partial_begin[at]; i < plan.partial_begin[at + 1]; ++i) {
       const Partial partial = factored.Run(plan.pieces[static_cast<size_t>(i)], head, row);

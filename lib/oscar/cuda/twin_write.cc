@@ -26,7 +26,8 @@ std::vector<float> Rotated(const WriteJob& job, const BFloat16* x, int64_t head,
   const BFloat16* r = job.rotation + matrix * dim * dim;
   for (int64_t d = 0; d < dim; ++d) {
     const float factor = ToFloat(x[d]);
-    for (int64_t j = 0; j < dim; ++j) out[static_cast<size_t>(j)] += factor * ToFloat(r[d * dim + j]);
+    for (int64_t j = 0; j < dim; ++j)
+      out[static_cast<size_t>(j)] += factor * ToFloat(r[d * dim + j]);
   }
   for (float& value : out) value = RoundToBFloat16(value);
   return out;
@@ -68,8 +69,9 @@ void StoreScale(const CacheShape& shape, void* scales, int64_t at, float value) 
 
 void QuantiseRow(const CacheShape& shape, const WriteJob& job, std::vector<float> x, int64_t at) {
   if (job.clip_index >= 0) {
-    const float limit = job.clip_rule == ClipRule::kBisection ? BisectedThresholdOf(x, job.clip_index)
-                                                              : SortedThreshold(x, job.clip_index);
+    const float limit = job.clip_rule == ClipRule::kBisection
+                            ? BisectedThresholdOf(x, job.clip_index)
+                            : SortedThreshold(x, job.clip_index);
     for (float& value : x) value = std::max(std::min(value, limit), -limit);
   }
   const int64_t group = shape.dim / shape.groups;

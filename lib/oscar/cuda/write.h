@@ -56,8 +56,8 @@ inline constexpr int64_t kMaxWriteJobs = 6;
 void CheckWriteJobs(const CacheShape& shape, std::span<const WriteJob> jobs);
 
 // Runs all jobs in one launch on `stream`; graph safe. `shape.heads` is not used: every job has its
-// own. Throws Error(kUnsupported) or Error(kUsage) naming what does not fit, Error(kDevice) when the
-// launch fails.
+// own. Throws Error(kUnsupported) or Error(kUsage) naming what does not fit, Error(kDevice) when
+// the launch fails.
 void LaunchWrite(const CacheShape& shape, std::span<const WriteJob> jobs, Stream stream);
 
 }  // namespace oscar

@@ -22,7 +22,7 @@ struct WriteJobParams {
   uint16_t* out_rows;
   int64_t row_slot_offset;
   int32_t heads;
-  int32_t heads_per_rotation;  // rows of one rotation: this many heads of every token
+  int32_t heads_per_rotation;       // rows of one rotation: this many heads of every token
   int32_t heads_per_rotation_log2;  // -1 where that is no power of two
   bool contiguous;                  // row i of the only rotation is row i of `rows`
   int32_t rotations;

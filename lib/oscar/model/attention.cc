@@ -87,8 +87,7 @@ at::Tensor CacheBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   const KeyRange all = {VisibleKeys(begin, rule.window).begin, end};
   const KeyRange sink = Intersect(all, {0, windows.sink});
   const KeyRange cached = Intersect(all, {windows.sink, end - windows.recent});
-  const KeyRange recent =
-      Intersect(all, {std::max(windows.sink, begin - windows.recent + 1), end});
+  const KeyRange recent = Intersect(all, {std::max(windows.sink, begin - windows.recent + 1), end});
   const int64_t columns = sink.size() + cached.size() + recent.size();
   at::Tensor mask = at::full({end - begin, columns}, kHidden, at::kFloat);
   for (int64_t i = begin; i < end; ++i) {
@@ -167,9 +166,11 @@ at::Tensor CausalAttentionFloat64(const at::Tensor& q, const at::Tensor& k, cons
                 keys.narrow(2, range.begin, range.size()));
     logits.mul_(rule.scale);
     logits.view({kv_heads, group, count, range.size()}).add_(mask.to(logits.options()));
-    const at::Tensor out = at::bmm(at::softmax(logits, -1),
-                                   values.narrow(1, range.begin, range.size()));
-    return out.view({kv_heads, group, count, -1}).permute({2, 0, 1, 3}).reshape({count, q.size(1), -1});
+    const at::Tensor out =
+        at::bmm(at::softmax(logits, -1), values.narrow(1, range.begin, range.size()));
+    return out.view({kv_heads, group, count, -1})
+        .permute({2, 0, 1, 3})
+        .reshape({count, q.size(1), -1});
   });
 }
 

@@ -1,6 +1,7 @@
 // Attention of whole sequences. Internal to the module: this header shows LibTorch types.
 //
-// All tensors are [tokens, heads, dim] of one sequence; query head h reads KV head h / (H_q / H_kv).
+// All tensors are [tokens, heads, dim] of one sequence; query head h reads KV head h / (H_q /
+// H_kv).
 #pragma once
 
 #include <ATen/ATen.h>

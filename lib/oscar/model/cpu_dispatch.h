@@ -21,13 +21,13 @@ Function* ChooseForCpu(Function* avx512, Function* avx2, Function* any) {
 }
 
 #define OSCAR_CPU_STRIP(...) __VA_ARGS__
-#define OSCAR_CPU_VARIANTS(name, parameters, body_avx512, body_avx2, body_any)               \
+#define OSCAR_CPU_VARIANTS(name, parameters, body_avx512, body_avx2, body_any)                  \
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]] void name##Avx512 parameters { \
-    OSCAR_CPU_STRIP body_avx512;                                                             \
-  }                                                                                          \
-  [[gnu::target("avx2,fma")]] void name##Avx2 parameters { OSCAR_CPU_STRIP body_avx2; }      \
-  void name##Any parameters { OSCAR_CPU_STRIP body_any; }                                    \
-  void (*const name) parameters = ChooseForCpu(&name##Avx512, &name##Avx2, &name##Any);
+    OSCAR_CPU_STRIP body_avx512;                                                                \
+  }                                                                                             \
+  [[gnu::target("avx2,fma")]] void name##Avx2 parameters { OSCAR_CPU_STRIP body_avx2; }         \
+  void name##Any parameters { OSCAR_CPU_STRIP body_any; }                                       \
+  void(*const name) parameters = ChooseForCpu(&name##Avx512, &name##Avx2, &name##Any);
 
 #else
 

@@ -41,9 +41,9 @@ at::Tensor TurnPairs(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
   const at::Tensor second = x.narrow(2, half, half);
   const at::Tensor c = cos.unsqueeze(1);
   const at::Tensor s = sin.unsqueeze(1);
-  return at::cat({first * c - second * s, second * c + first * s,
-                  x.narrow(2, 2 * half, x.size(2) - 2 * half)},
-                 2);
+  return at::cat(
+      {first * c - second * s, second * c + first * s, x.narrow(2, 2 * half, x.size(2) - 2 * half)},
+      2);
 }
 
 }  // namespace
@@ -95,8 +95,8 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, const LayerShape& shape, L
   const int64_t q_rows = shape.q_heads * shape.k_dim;
   const int64_t k_rows = shape.kv_heads * shape.k_dim;
   const int64_t v_rows = shape.kv_heads * shape.v_dim;
-  qkv_.weight = at::cat({matrix(w.q, q_rows, hidden), matrix(w.k, k_rows, hidden),
-                         matrix(w.v, v_rows, hidden)});
+  qkv_.weight = at::cat(
+      {matrix(w.q, q_rows, hidden), matrix(w.k, k_rows, hidden), matrix(w.v, v_rows, hidden)});
   if (!w.q_bias.empty()) {
     qkv_.bias = at::cat({optional(w.q_bias), optional(w.k_bias), optional(w.v_bias)});
   }
@@ -161,9 +161,8 @@ DecoderLayer::Heads DecoderLayer::Project(const at::Tensor& hidden, const RopeTa
   };
   Heads out{make(shape_.q_heads, shape_.k_dim), make(shape_.kv_heads, shape_.k_dim),
             make(shape_.kv_heads, shape_.v_dim)};
-  InTokenBlocks(tokens, [&](int64_t begin, int64_t end) {
-    ProjectRows(hidden, rope, begin, end, out);
-  });
+  InTokenBlocks(tokens,
+                [&](int64_t begin, int64_t end) { ProjectRows(hidden, rope, begin, end, out); });
   return out;
 }
 
@@ -187,8 +186,8 @@ void DecoderLayer::Finish(const at::Tensor& hidden, const at::Tensor& o,
   const at::Tensor outputs = o.reshape({o.size(0), -1});
   InTokenBlocks(hidden.size(0), [&](int64_t begin, int64_t end) {
     at::Tensor rows = out.narrow(0, begin, end - begin);
-    at::addmm_out(rows, hidden.narrow(0, begin, end - begin),
-                  outputs.narrow(0, begin, end - begin), o_.weight.t());
+    at::addmm_out(rows, hidden.narrow(0, begin, end - begin), outputs.narrow(0, begin, end - begin),
+                  o_.weight.t());
     if (o_.bias.defined()) rows.add_(o_.bias);
     MlpRows(rows);
   });

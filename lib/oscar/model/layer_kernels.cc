@@ -66,9 +66,9 @@ constexpr int kLanes = 16;
   }
 }
 
-// exp(x) for finite x, relative error below 2 ulp in [-87, 88]: x = n ln 2 + r, |r| <= ln 2 / 2, and
-// a polynomial of degree 6 in r (its remainder r^7 / 7! is below 1.2e-7 of the result). Arguments
-// beyond the range are clamped to it.
+// exp(x) for finite x, relative error below 2 ulp in [-87, 88]: x = n ln 2 + r, |r| <= ln 2 / 2,
+// and a polynomial of degree 6 in r (its remainder r^7 / 7! is below 1.2e-7 of the result).
+// Arguments beyond the range are clamped to it.
 [[gnu::always_inline]] inline float Exp(float x) {
   x = std::min(std::max(x, -87.0F), 88.0F);
   const float n = std::nearbyint(x * 1.44269504F);

@@ -31,9 +31,12 @@ StridedRows<T> HeadOf(const at::Tensor& x, int64_t head, int64_t begin, int64_t 
 template <typename Body>
 void WithRows(const at::Tensor& x, int64_t head, int64_t begin, int64_t count, const Body& body) {
   switch (x.scalar_type()) {
-    case at::kFloat: return body(HeadOf<float>(x, head, begin, count));
-    case at::kBFloat16: return body(HeadOf<BFloat16>(x, head, begin, count));
-    default: OSCAR_CHECK(false);
+    case at::kFloat:
+      return body(HeadOf<float>(x, head, begin, count));
+    case at::kBFloat16:
+      return body(HeadOf<BFloat16>(x, head, begin, count));
+    default:
+      OSCAR_CHECK(false);
   }
 }
 
@@ -63,7 +66,8 @@ class CpuHeadMoments final : public HeadMoments {
   }
   MomentTensor Matrices() const override {
     const int64_t dim = sums_[0].dim();
-    MomentTensor out{{items(), dim, dim}, std::vector<double>(static_cast<size_t>(items() * dim * dim))};
+    MomentTensor out{{items(), dim, dim},
+                     std::vector<double>(static_cast<size_t>(items() * dim * dim))};
     for (int64_t h = 0; h < items(); ++h) {
       sums_[static_cast<size_t>(h)].StoreMatrix(out.data.data() + h * dim * dim);
     }

@@ -17,8 +17,8 @@ namespace oscar {
 
 // Per token comparison of a stream's next-token distribution with the exact run's, in nats.
 struct LogitComparison {
-  std::vector<double> kl;        // KL(P_exact || P_stream) at every position, [tokens]
-  std::vector<uint8_t> top1;     // 1 where both streams' largest logits agree, [tokens]
+  std::vector<double> kl;     // KL(P_exact || P_stream) at every position, [tokens]
+  std::vector<uint8_t> top1;  // 1 where both streams' largest logits agree, [tokens]
   std::vector<double> nll_exact, nll_stream;  // of the next token; NaN at the last of a sequence
 };
 
@@ -60,7 +60,8 @@ class ModelRunner {
   std::vector<float> FinalHidden(const std::vector<int64_t>& tokens) const;
 
   // Checkpoint of stream 0: float32 hidden states and the next layer, with a checksum. Restoring
-  // throws Error(kFormat) for a damaged file, Error(kMismatch) for other sequences or another model.
+  // throws Error(kFormat) for a damaged file, Error(kMismatch) for other sequences or another
+  // model.
   void SaveState(const std::filesystem::path& file) const;
   void RestoreState(const std::filesystem::path& file);
 

@@ -76,12 +76,11 @@ template <typename T, typename Real>
   }
 }
 
-#define OSCAR_PACK_VARIANTS(name, T, Real)                                                     \
-  OSCAR_CPU_VARIANTS(                                                                          \
-      name,                                                                                    \
-      (const StridedRows<T>& rows, int64_t dim, int64_t padded, Real* out, double* total),     \
-      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                    \
-      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                    \
+#define OSCAR_PACK_VARIANTS(name, T, Real)                                                       \
+  OSCAR_CPU_VARIANTS(                                                                            \
+      name, (const StridedRows<T>& rows, int64_t dim, int64_t padded, Real* out, double* total), \
+      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                      \
+      ((PackRows<T, Real>(rows, dim, padded, out, total))),                                      \
       ((PackRows<T, Real>(rows, dim, padded, out, total))))
 OSCAR_PACK_VARIANTS(PackFloatAsFloat, float, float)
 OSCAR_PACK_VARIANTS(PackFloatAsDouble, float, double)
@@ -138,9 +137,7 @@ void SecondMomentSum::AddBlocks(StridedRows<T> rows, const double* weights) {
   }
 }
 
-void SecondMomentSum::Add(StridedRows<float> rows) {
-  AddBlocks<float>(rows, nullptr);
-}
+void SecondMomentSum::Add(StridedRows<float> rows) { AddBlocks<float>(rows, nullptr); }
 void SecondMomentSum::Add(StridedRows<BFloat16> rows) { AddBlocks<double>(rows, nullptr); }
 void SecondMomentSum::Add(StridedRows<double> rows) { AddBlocks<double>(rows, nullptr); }
 void SecondMomentSum::AddWeighted(StridedRows<float> rows, const double* weights) {

@@ -41,7 +41,8 @@ at::Device ParseDevice(const std::string& name) {
     throw Error(ErrorCode::kUsage,
                 fmt::format("unknown device '{}': expected cpu, cuda or cuda:<index>", name));
   }
-  const c10::DeviceIndex index = name == "cuda" ? c10::DeviceIndex{0} : ParseIndex(name, name.substr(5));
+  const c10::DeviceIndex index =
+      name == "cuda" ? c10::DeviceIndex{0} : ParseIndex(name, name.substr(5));
   if (!CudaAvailable()) {
     throw Error(ErrorCode::kDevice, fmt::format("device '{}': no CUDA device can be used", name),
                 "build with -DOSCAR_TORCH_CUDA=ON against a CUDA build of LibTorch, on a machine "
@@ -51,8 +52,8 @@ at::Device ParseDevice(const std::string& name) {
   try {
     at::zeros({1}, at::TensorOptions().device(device)).item<float>();
   } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kDevice, fmt::format("device '{}': {}", name,
-                                                FirstLine(error.what_without_backtrace())));
+    throw Error(ErrorCode::kDevice,
+                fmt::format("device '{}': {}", name, FirstLine(error.what_without_backtrace())));
   }
   return device;
 }

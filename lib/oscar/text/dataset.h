@@ -17,9 +17,9 @@ struct ChatMessage {
 
 // One document: plain text, or a conversation.
 struct Document {
-  std::string text;                   // when messages is empty
+  std::string text;  // when messages is empty
   std::vector<ChatMessage> messages;
-  std::string where;                  // file and line or index, for messages
+  std::string where;  // file and line or index, for messages
 };
 
 // .txt (documents separated by a line of `---`), .jsonl ({"text":...} or {"messages":[...]}),
@@ -43,8 +43,8 @@ std::string RenderChat(ChatTemplate t, const std::vector<ChatMessage>& messages,
 // `max_tokens` in all.
 struct PackedText {
   std::vector<std::vector<int32_t>> sequences;
-  int64_t documents = 0;        // documents used at least in part
-  int64_t tokens_available = 0; // tokens of all documents, EOS included
+  int64_t documents = 0;         // documents used at least in part
+  int64_t tokens_available = 0;  // tokens of all documents, EOS included
 };
 PackedText PackDocuments(const std::vector<Document>& documents, ChatTemplate t,
                          const Tokenizer& tokenizer, int64_t eos_token, int64_t window,
