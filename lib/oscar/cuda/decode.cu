@@ -13,8 +13,8 @@
 namespace oscar {
 namespace {
 
-// Rows of partial results that a merge block reads at once, dim / 4 threads each: many where a request is
-// cut into many pieces, few where there are many requests. Any plan works with either.
+// Rows of partial results that a merge block reads at once, dim / 4 threads each: many where a
+// request is cut into many pieces, few where there are many requests. Any plan works with either.
 constexpr int kFewLanes = 8;
 constexpr int ManyLanes(int dim) { return dim == 256 ? 16 : 32; }
 constexpr int kMergeUnroll = 5;
@@ -56,11 +56,12 @@ __device__ void RotateBack(const float* o, const uint16_t* rotation, float* out)
 
 // One block per (query head, request): o = sum_i 2^(lse_i - M) o_i / sum_i 2^(lse_i - M).
 template <int kDim, int kLanes>
-__global__ void __launch_bounds__(kDim / 4 * kLanes) MergeKernel(const __grid_constant__ MergeParams p) {
+__global__ void __launch_bounds__(kDim / 4 * kLanes)
+    MergeKernel(const __grid_constant__ MergeParams p) {
   constexpr int kQuads = kDim / 4;
   constexpr int kThreads = kQuads * kLanes;
   static_assert(kThreads >= kDim && kThreads <= 1024);
-  __shared__ float shared_max[kLanes], shared_weight[kLanes];
+  __shared__ float shared_max[kLanes], shared_weight[kLanes], shared_factor[kLanes];
   __shared__ float4 shared_o[kLanes][kQuads];
   __shared__ float result[2][kDim];
   ReleaseSuccessors();
@@ -95,30 +96,37 @@ __global__ void __launch_bounds__(kDim / 4 * kLanes) MergeKernel(const __grid_co
   }
   shared_o[lane][quad] = run.o;
   __syncthreads();
-  if (tid < kDim) {
-    float top = -INFINITY;
+  // One warp turns maxima and weights into factors that add up to the merged row.
+  if (tid < 32) {
+    const float max = tid < kLanes ? shared_max[tid] : -INFINITY;
+    float top = max;
 #pragma unroll
-    for (int i = 0; i < kLanes; ++i) top = fmaxf(top, shared_max[i]);
-    float weight = 0, o = 0;
-    if (top > -INFINITY) {
+    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0U, top, step));
+    const float factor = max > -INFINITY ? exp2f(max - top) : 0.0F;
+    float weight = tid < kLanes ? factor * shared_weight[tid] : 0.0F;
 #pragma unroll
-      for (int i = 0; i < kLanes; ++i) {
-        const float factor = exp2f(shared_max[i] - top);
-        weight += factor * shared_weight[i];
-        o += factor * reinterpret_cast<const float*>(shared_o[i])[tid];
-      }
-    }
-    result[0][tid] = weight > 0 ? o / weight : 0.0F;
+    for (int step = 16; step > 0; step /= 2) weight += __shfl_xor_sync(~0U, weight, step);
+    if (tid < kLanes) shared_factor[tid] = weight > 0 ? factor / weight : 0.0F;
     if (tid == 0 && p.lse != nullptr) {
       const int64_t at = static_cast<int64_t>(request) * p.q_heads + q_head;
       p.lse[at] = weight > 0 ? (top + log2f(weight)) * 0.6931471805599453F : -INFINITY;
     }
   }
+  __syncthreads();
+  if (tid < kDim) {
+    float o = 0;
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) {
+      o += shared_factor[i] * reinterpret_cast<const float*>(shared_o[i])[tid];
+    }
+    result[0][tid] = o;
+  }
   const float* final = result[0];
   __syncthreads();
   if (p.v_rotation != nullptr) {
     const int matrix = p.rotation_per_head != 0 ? head : 0;
-    RotateBack<kDim, kThreads>(result[0], p.v_rotation + static_cast<int64_t>(matrix) * kDim * kDim, result[1]);
+    RotateBack<kDim, kThreads>(result[0], p.v_rotation + static_cast<int64_t>(matrix) * kDim * kDim,
+                               result[1]);
     final = result[1];
     __syncthreads();
   }
@@ -138,8 +146,7 @@ cudaError_t LaunchMergeInstance(const MergeParams& params, int64_t requests, cud
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(params.q_heads), static_cast<unsigned>(requests));
+  config.gridDim = dim3(static_cast<unsigned>(params.q_heads), static_cast<unsigned>(requests));
   config.blockDim = dim3(kDim / 4 * kLanes);
   config.stream = stream;
   config.attrs = &overlap;
@@ -148,7 +155,8 @@ cudaError_t LaunchMergeInstance(const MergeParams& params, int64_t requests, cud
 }
 
 template <int kDim>
-cudaError_t LaunchMerge(const MergeParams& params, int64_t requests, bool many, cudaStream_t stream) {
+cudaError_t LaunchMerge(const MergeParams& params, int64_t requests, bool many,
+                        cudaStream_t stream) {
   return many ? LaunchMergeInstance<kDim, ManyLanes(kDim)>(params, requests, stream)
               : LaunchMergeInstance<kDim, kFewLanes>(params, requests, stream);
 }

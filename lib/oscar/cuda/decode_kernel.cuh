@@ -9,8 +9,9 @@
 
 namespace oscar {
 
-// The plan and the slot lists are read before the kernels launched earlier are waited for: a kernel right
-// before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at run time.
+// The plan and the slot lists are read before the kernels launched earlier are waited for: a kernel
+// right before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at
+// run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads),
                                   (DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kMinBlocks))
@@ -59,7 +60,8 @@ cudaError_t LaunchHeads(const DecodeParams& params, int64_t blocks, int slot_byt
                         cudaStream_t stream) {
   if constexpr (AllowsWideBlocks(kDim, kCols)) {
     if (params.heads_log2 == kWideHeadsLog2) {
-      return LaunchInstance<kDim, kCols, kGroups, kWideHeadsLog2>(params, blocks, slot_bytes, stream);
+      return LaunchInstance<kDim, kCols, kGroups, kWideHeadsLog2>(params, blocks, slot_bytes,
+                                                                  stream);
     }
   }
   return params.heads_log2 == 2

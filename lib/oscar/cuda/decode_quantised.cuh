@@ -1,15 +1,15 @@
 // Partial attention over 2-bit tokens. Device code.
 //
-// A block serves `heads` KV heads (4, 2 or 1) with eight warps; a warp takes one head and 32 tokens of
-// every tile. The codes go to the tensor cores as they lie in the cache: the bytes of 16 tokens,
-// fetched with ldmatrix, masked to one 2-bit field, are half-precision subnormals code * 4^i * 2^-24,
-// exact, in the order of an A operand. Field i of byte j is channel j + i D/4, so the queries are
-// permuted and scaled by 2^(6-2i) once, and every product is code * q * 2^-18. For the output the same
-// bytes, fetched transposed, are the A operand of O^T = V^T P^T.
+// A block serves `heads` KV heads (4, 2 or 1) with eight warps; a warp takes one head and 32 tokens
+// of every tile. The codes go to the tensor cores as they lie in the cache: the bytes of 16 tokens,
+// fetched with ldmatrix, masked to one 2-bit field, are half-precision subnormals code * 4^i *
+// 2^-24, exact, in the order of an A operand. Field i of byte j is channel j + i D/4, so the
+// queries are permuted and scaled by 2^(6-2i) once, and every product is code * q * 2^-18. For the
+// output the same bytes, fetched transposed, are the A operand of O^T = V^T P^T.
 //
 // With at most four query heads per KV head the eight columns of the multiply hold each head twice;
-// scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7, and the two halves
-// of the output columns are added at the end.
+// scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7, and the two
+// halves of the output columns are added at the end.
 #pragma once
 
 #include "oscar/cuda/decode_limits.h"
@@ -86,9 +86,10 @@ class SlotCopier {
   int at_ = 0;
 };
 
-// Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the block's heads of
-// one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so that eight tokens at one
-// chunk fall into eight bank groups; copies of a row stay within its 128 bytes.
+// Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
+// block's heads of one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so
+// that eight tokens at one chunk fall into eight bank groups; copies of a row stay within its 128
+// bytes.
 __device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2) {
   const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
   const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
@@ -100,9 +101,9 @@ __device__ __forceinline__ void Pin(uint32_t& x) { asm volatile("" : "+r"(x)); }
 __device__ __forceinline__ void Pin(int& x) { asm volatile("" : "+r"(x)); }
 __device__ __forceinline__ void Pin(const char*& x) { asm volatile("" : "+l"(x)); }
 
-// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in the
-// row depends on the token, so that eight lanes that read one head of eight tokens meet eight banks.
-// Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
+// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in
+// the row depends on the token, so that eight lanes that read one head of eight tokens meet eight
+// banks. Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
 template <typename Traits>
 __device__ __forceinline__ int ScaleSwizzle(int token) {
   return ((token >> 1) & 1) | (Traits::kSharedColumns ? (token >> 3) & 2 : 0);
@@ -112,9 +113,9 @@ __device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {
   return kHeadsLog2 == kWideHeadsLog2 && p.scale_row_log2 == 6;
 }
 
-// Copies the tiles of one piece into shared memory, tile after tile. A thread copies one 16-byte chunk of
-// the block's heads, of kDim / 64 tokens of a tile, for K and V; and one or a few units of up to 16 bytes
-// of (scale, zero) of K or V.
+// Copies the tiles of one piece into shared memory, tile after tile. A thread copies one 16-byte
+// chunk of the block's heads, of kDim / 64 tokens of a tile, for K and V; and one or a few units of
+// up to 16 bytes of (scale, zero) of K or V.
 template <typename Traits, int kDim, int kHeadsLog2>
 class QuantisedLoader {
   static constexpr int kChunks = kDim / 64;
@@ -124,20 +125,23 @@ class QuantisedLoader {
   static constexpr int kScaleUnits = Traits::kGroups == 1 ? (kWholeUnits ? 1 : 2) : 4;
 
  public:
-  __device__ QuantisedLoader(const DecodeParams& p, const PlanPiece& piece, char* shared, char* ring)
+  __device__ QuantisedLoader(const DecodeParams& p, const PlanPiece& piece, char* shared,
+                             char* ring)
       : p_(p), stages_(SharedAddress(shared)), ring_(SharedAddress(ring)), left_(piece.tokens) {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int tid = static_cast<int>(threadIdx.x);
     const int chunk = tid & ((1 << (heads_log2 + kChunksLog2)) - 1);
     first_ = tid >> (heads_log2 + kChunksLog2);
-    k_codes_ = p.k_codes + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4) + chunk * 16;
+    k_codes_ =
+        p.k_codes + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4) + chunk * 16;
     v_codes_ = k_codes_ + (p.v_codes - p.k_codes);
     code_target_ = stages_ + CodeTarget(first_, chunk);
     code_slot_ = ring_ + (static_cast<uint32_t>(first_) << p.quantised_slot_log2);
     scale_offset_ = static_cast<int64_t>(piece.head_block) << p.scale_row_log2;
     LocateUnit(tid, unit_token_, unit_source_, unit_target_);
     unit_target_ += stages_ + 2 * Traits::kCodeBytes;
-    unit_slot_ = ring_ + (static_cast<uint32_t>(min(unit_token_, tile_tokens() - 1)) << p.quantised_slot_log2);
+    unit_slot_ = ring_ + (static_cast<uint32_t>(min(unit_token_, tile_tokens() - 1))
+                          << p.quantised_slot_log2);
     Pin(first_);
     Pin(k_codes_);
     Pin(v_codes_);
@@ -155,7 +159,9 @@ class QuantisedLoader {
   __device__ __forceinline__ void CopyNext() {
     if (left_ <= 0) return;
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p_);
-    const auto step_of = [&](int i) { return i * (Traits::kThreads >> (heads_log2 + kChunksLog2)); };
+    const auto step_of = [&](int i) {
+      return i * (Traits::kThreads >> (heads_log2 + kChunksLog2));
+    };
     // All slot numbers first: their latencies overlap.
     uint32_t slot[kChunks], unit_slot = 0;
 #pragma unroll
@@ -173,7 +179,8 @@ class QuantisedLoader {
       CopyAsync<16>(to + Traits::kCodeBytes, v_codes_ + from, first_ + step_of(i) < left_);
     }
     if (has_unit) {
-      CopyUnit(unit_target_ + stage_at_, unit_source_ + static_cast<uint64_t>(unit_slot) * scale_stride_,
+      CopyUnit(unit_target_ + stage_at_,
+               unit_source_ + static_cast<uint64_t>(unit_slot) * scale_stride_,
                unit_token_ < left_);
     }
 #pragma unroll
@@ -194,8 +201,8 @@ class QuantisedLoader {
   __device__ __forceinline__ uint32_t CodeTarget(int token, int chunk) const {
     return static_cast<uint32_t>(CodeOffset(token, chunk, HeadsLog2<kHeadsLog2>(p_) + kChunksLog2));
   }
-  // Where the thread's chunk of its i-th token goes in the first stage: a fixed distance on, as steps are
-  // whole multiples of the eight tokens after which the exchange of chunks repeats.
+  // Where the thread's chunk of its i-th token goes in the first stage: a fixed distance on, as
+  // steps are whole multiples of the eight tokens after which the exchange of chunks repeats.
   __device__ __forceinline__ uint32_t StepTarget(int step) const {
     return code_target_ +
            static_cast<uint32_t>((step << (HeadsLog2<kHeadsLog2>(p_) + kChunksLog2)) * 16);
@@ -269,16 +276,18 @@ struct QuantisedQueries {
     for (int tile = 0; tile < kColTiles; ++tile) {
       const int column = columns == 4 ? (g & 3) : tile * 8 + g;
       const bool present = column < p.group_size;
-      const int64_t row =
-          (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size + (present ? column : 0);
+      const int64_t row = (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size +
+                          (present ? column : 0);
       const uint16_t* q = p.q + row * kDim + 4 * t;
       uint2 raw[kDim / 16];
       float largest = 0;
 #pragma unroll
       for (int i = 0; i < kDim / 16; ++i) {
         raw[i] = present ? *reinterpret_cast<const uint2*>(q + 16 * i) : make_uint2(0, 0);
-        largest = fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].x)), fabsf(HighBFloat16(raw[i].x))));
-        largest = fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].y)), fabsf(HighBFloat16(raw[i].y))));
+        largest =
+            fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].x)), fabsf(HighBFloat16(raw[i].x))));
+        largest =
+            fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].y)), fabsf(HighBFloat16(raw[i].y))));
       }
       largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
@@ -286,7 +295,8 @@ struct QuantisedQueries {
       const int biased = min(max(static_cast<int>(__float_as_uint(largest) >> 23), 35), 219);
       const int exponent = largest > 0 ? 8 + 127 - biased : 0;
       const float up = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
-      const float down = p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+      const float down =
+          p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
       float sums[kGroups];
 #pragma unroll
       for (int i = 0; i < kGroups; ++i) sums[i] = 0;
@@ -326,7 +336,8 @@ struct QuantisedQueries {
       }
       const float2 e = UnpackHalf(even);
       const float2 o = UnpackHalf(odd);
-      const float part = (e.x + e.y + o.x + o.y) * (1.0F / static_cast<float>(1 << (6 - 2 * field)));
+      const float part =
+          (e.x + e.y + o.x + o.y) * (1.0F / static_cast<float>(1 << (6 - 2 * field)));
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         // With several groups each field keeps its own sum.

@@ -1,9 +1,9 @@
 // Partial attention over bf16 tokens. Device code.
 //
-// Same division of work as for 2-bit tokens, with 16 tokens per warp and tile: K rows are the A operand
-// of S = K q^T, fetched transposed V rows that of O^T = V^T p^T, both in bf16 with float32 sums. To keep
-// the precision of p, it is split into a bf16 number and a bf16 rest. With at most four query heads per
-// KV head the rest travels in columns 4-7 of the same multiply.
+// Same division of work as for 2-bit tokens, with 16 tokens per warp and tile: K rows are the A
+// operand of S = K q^T, fetched transposed V rows that of O^T = V^T p^T, both in bf16 with float32
+// sums. To keep the precision of p, it is split into a bf16 number and a bf16 rest. With at most
+// four query heads per KV head the rest travels in columns 4-7 of the same multiply.
 #pragma once
 
 #include "oscar/cuda/decode_quantised.cuh"
@@ -11,8 +11,8 @@
 
 namespace oscar {
 
-// Copies K and V rows, in turn, of tile after tile. A thread copies the same 16-byte chunk of the block's
-// heads of every few tokens.
+// Copies K and V rows, in turn, of tile after tile. A thread copies the same 16-byte chunk of the
+// block's heads of every few tokens.
 template <typename Traits, int kDim, int kHeadsLog2>
 class RowLoader {
   static constexpr int kChunksLog2 = kDim == 64 ? 3 : (kDim == 128 ? 4 : 5);
@@ -22,7 +22,8 @@ class RowLoader {
       : p_(p), stages_(SharedAddress(shared)), ring_(SharedAddress(ring)), left_(piece.tokens) {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int chunk = static_cast<int>(threadIdx.x) & ((1 << (heads_log2 + kChunksLog2)) - 1);
-    k_rows_ = p.k_rows + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2) + chunk * 16;
+    k_rows_ =
+        p.k_rows + static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2) + chunk * 16;
   }
 
   // K of the next tile, or V of the same tile after it.
@@ -105,8 +106,9 @@ struct RowWarp {
     for (int tile = 0; tile < kColTiles; ++tile) {
       const int column = kShared ? (g & 3) : tile * 8 + g;
       const bool present = column < p.group_size;
-      const int64_t query = (static_cast<int64_t>(piece.request) * p.kv_heads + head) * p.group_size +
-                            (present ? column : 0);
+      const int64_t query =
+          (static_cast<int64_t>(piece.request) * p.kv_heads + head) * p.group_size +
+          (present ? column : 0);
       const uint16_t* from = p.q + query * kDim + 2 * t;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
@@ -123,7 +125,8 @@ struct RowWarp {
     const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
     float acc[kColTiles][4];
 #pragma unroll
-    for (int tile = 0; tile < kColTiles; ++tile) acc[tile][0] = acc[tile][1] = acc[tile][2] = acc[tile][3] = 0;
+    for (int tile = 0; tile < kColTiles; ++tile)
+      acc[tile][0] = acc[tile][1] = acc[tile][2] = acc[tile][3] = 0;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       uint32_t a[4];
@@ -161,7 +164,8 @@ struct RowWarp {
     for (int tile = 0; tile < kColTiles; ++tile) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const float top = ColumnMax(fmaxf(max[tile][c], fmaxf(raw[tile][c], raw[tile][c + 2])), false);
+        const float top =
+            ColumnMax(fmaxf(max[tile][c], fmaxf(raw[tile][c], raw[tile][c + 2])), false);
         const float factor = Exp2(max[tile][c] - top);
         max[tile][c] = top;
         sum[tile][c] *= factor;
@@ -228,7 +232,8 @@ struct RowWarp {
   }
 };
 
-// One piece of bf16 tokens, by the whole block. Steps alternate between the K and the V rows of a tile.
+// One piece of bf16 tokens, by the whole block. Steps alternate between the K and the V rows of a
+// tile.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __device__ __forceinline__ void RowsPiece(const DecodeParams& p, const PlanPiece& piece,
                                           char* shared) {

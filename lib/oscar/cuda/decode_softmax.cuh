@@ -43,8 +43,8 @@ struct MergeArea {
   }
 };
 
-// Adds the warps of each head and writes the partial result of the piece: o / sum and log2-sum-exp2.
-// Block-wide; the caller has synchronised after the warps' writes.
+// Adds the warps of each head and writes the partial result of the piece: o / sum and
+// log2-sum-exp2. Block-wide; the caller has synchronised after the warps' writes.
 template <typename Traits, int kDim, int kCols, int kHeadsLog2>
 __device__ __forceinline__ void MergeWarps(const DecodeParams& p, const PlanPiece& piece,
                                            char* shared) {

@@ -16,7 +16,8 @@ void CheckRange(int64_t offset, int64_t bytes, int64_t capacity) {
 }
 
 // A plain grid-stride sum with four independent 16-byte loads in flight per thread.
-__global__ void __launch_bounds__(512) ReadAllKernel(const uint4* data, int64_t count, uint32_t* sum) {
+__global__ void __launch_bounds__(512)
+    ReadAllKernel(const uint4* data, int64_t count, uint32_t* sum) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   uint32_t total = 0;
@@ -49,10 +50,9 @@ int DeviceCount() {
 void UseDevice(int device) {
   const int count = DeviceCount();
   if (device < 0 || device >= count) {
-    throw Error(ErrorCode::kDevice,
-                count == 0 ? "no CUDA device is available"
-                           : "no CUDA device " + std::to_string(device) + ": there are " +
-                                 std::to_string(count));
+    throw Error(ErrorCode::kDevice, count == 0 ? "no CUDA device is available"
+                                               : "no CUDA device " + std::to_string(device) +
+                                                     ": there are " + std::to_string(count));
   }
   const DeviceInfo info = QueryDevice(device);
   if (info.capability_major != 9 || info.capability_minor != 0) {

@@ -77,8 +77,8 @@ __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Barriers in shared memory (8 bytes each) at which warps arrive and wait apart, so that a fast warp may
-// run ahead of a slow one.
+// Barriers in shared memory (8 bytes each) at which warps arrive and wait apart, so that a fast
+// warp may run ahead of a slow one.
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -107,8 +107,8 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
-// Programmatic dependent launch: wait for the kernels before this one and their writes; let the next
-// kernel start its own waiting.
+// Programmatic dependent launch: wait for the kernels before this one and their writes; let the
+// next kernel start its own waiting.
 __device__ __forceinline__ void WaitForPredecessors() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }

@@ -26,7 +26,8 @@ WriteJobParams MakeJob(const CacheShape& shape, const WriteJob& job) {
   p.rotations = p.heads / p.heads_per_rotation;
   p.rows_per_rotation = static_cast<int32_t>(job.tokens) * p.heads_per_rotation;
   const auto per_rotation = static_cast<uint32_t>(p.heads_per_rotation);
-  p.heads_per_rotation_log2 = std::has_single_bit(per_rotation) ? std::countr_zero(per_rotation) : -1;
+  p.heads_per_rotation_log2 =
+      std::has_single_bit(per_rotation) ? std::countr_zero(per_rotation) : -1;
   p.contiguous = p.rotations == 1 && p.source_slots == nullptr;
   p.source_slot_log2 = job.source_slots.type == DType::kI64 ? 3 : 2;
   p.slot_log2 = job.slots.type == DType::kI64 ? 3 : 2;
@@ -107,10 +108,10 @@ void LaunchWrite(const CacheShape& shape, std::span<const WriteJob> jobs, Stream
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
             "query of the current CUDA device");
   const auto on = static_cast<cudaStream_t>(stream);
-  const cudaError_t status =
-      shape.dim == 64    ? LaunchDim<64>(p, shape.groups, multiprocessors, on)
-      : shape.dim == 128 ? LaunchDim<128>(p, shape.groups, multiprocessors, on)
-                         : LaunchDim<256>(p, shape.groups, multiprocessors, on);
+  const cudaError_t status = shape.dim == 64 ? LaunchDim<64>(p, shape.groups, multiprocessors, on)
+                             : shape.dim == 128
+                                 ? LaunchDim<128>(p, shape.groups, multiprocessors, on)
+                                 : LaunchDim<256>(p, shape.groups, multiprocessors, on);
   CheckCuda(status, "launch of the write kernel");
 }
 

@@ -1,8 +1,8 @@
 // Order statistics of |x| over rows held by four lanes. Device code.
 //
 // A lane holds two rows at once: the low half of each word belongs to one row, the high half to
-// another. Magnitudes of bf16 numbers are 15-bit integers ordered like the numbers, so the pairs are
-// compared as two unsigned 16-bit integers.
+// another. Magnitudes of bf16 numbers are 15-bit integers ordered like the numbers, so the pairs
+// are compared as two unsigned 16-bit integers.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,9 @@ __device__ __forceinline__ void SortBitonic(uint32_t (&x)[kSize]) {
   if constexpr (kStride > 1) SortBitonic<kSize, kStride / 2>(x);
 }
 
-// The rank-th largest (from 1, at most kTop) magnitude of both rows; x [kWords] of signed bf16 pairs in
-// each of four lanes. Keeps the kTop largest of what it has seen, sorted: of two sorted lists a and b
-// the largest are max(a_i, b_(kTop - 1 - i)).
+// The rank-th largest (from 1, at most kTop) magnitude of both rows; x [kWords] of signed bf16
+// pairs in each of four lanes. Keeps the kTop largest of what it has seen, sorted: of two sorted
+// lists a and b the largest are max(a_i, b_(kTop - 1 - i)).
 template <int kTop, int kWords>
 __device__ __forceinline__ uint32_t RankLargest(const uint32_t (&x)[kWords], int rank) {
   static_assert(kWords % kTop == 0);
@@ -107,7 +107,8 @@ __device__ __forceinline__ uint32_t CountAtLeast(const uint32_t (&x)[kWords], ui
 
 // The same statistic for any rank, bit by bit: the largest bound that `rank` magnitudes reach.
 template <int kWords>
-__device__ __forceinline__ uint32_t RankLargestByCounting(const uint32_t (&signed_x)[kWords], int rank) {
+__device__ __forceinline__ uint32_t RankLargestByCounting(const uint32_t (&signed_x)[kWords],
+                                                          int rank) {
   uint32_t x[kWords];
 #pragma unroll
   for (int i = 0; i < kWords; ++i) x[i] = signed_x[i] & 0x7fff7fffU;
@@ -125,8 +126,8 @@ struct RowPair {
   float low, high;
 };
 
-// Threshold of the public decode flush: log2(dim) bisection steps on [0, max |x|] for at most `rank`
-// magnitudes above it.
+// Threshold of the public decode flush: log2(dim) bisection steps on [0, max |x|] for at most
+// `rank` magnitudes above it.
 template <int kDim, int kWords>
 __device__ __forceinline__ RowPair BisectThreshold(const uint32_t (&x)[kWords], int rank) {
   uint32_t largest = 0;
