@@ -30,7 +30,7 @@ struct WriteTraits {
   static constexpr int kWords = kDim / 4;  // per lane
   static constexpr int kTiles = kDim / 8;  // column tiles of the multiply
   static constexpr int kQuarterTiles = kDim / 32;
-  static constexpr int kMinBlocks = kDim <= 128 ? 3 : 1;
+  static constexpr int kMinBlocks = kDim <= 128 ? 2 : 1;
   static constexpr int kRotationBytes = kDim * kDim * 2;
   static constexpr int kTileBytes = kWriteTileRows * kDim * 2;  // rows of one warp
   static constexpr int kSharedBytes = kRotationBytes + kWriteWarps * kTileBytes;
@@ -129,7 +129,7 @@ __device__ __forceinline__ void LoadRotated(uint32_t tile, uint32_t rotation,
   const int matrix = lane >> 3, row = lane & 7;
   const uint32_t a_row = tile + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2);
   const uint32_t b_row = rotation + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2);
-  // Eight column tiles at a time: enough independent multiplies, and registers for three blocks.
+  // Eight column tiles at a time: enough independent multiplies.
   constexpr int kBlock = 8;
 #pragma unroll
   for (int first = 0; first < kDim / 8; first += kBlock) {
