@@ -1,0 +1,86 @@
+// Decode attention over a cache of 2-bit history and bf16 windows: one query token per request.
+//
+//   o[r, h] = sum_t p_t v_t,  p = softmax_t(logit_scale * q[r, h] . k_t)
+//
+// over the request's tokens of both tiers, k_t and v_t as the cache reconstructs them in float32
+// ((code - zero) * scale, or the bf16 row). Scale and zero are applied to scores and probabilities,
+// never to elements:
+//   q . k_t = s_t (q . c_t - z_t sum(q)),   o = (sum_t (p_t s_t) c_t - sum_t (p_t s_t) z_t) / sum p
+// so codes feed the tensor cores as they lie in memory. Accuracy: output within 1e-3 (relative
+// Frobenius) and log-sum-exp within 1e-4, or four float32 steps where it is large, of float64
+// arithmetic on the same cache.
+//
+// A plan whose requests have rows only makes this a BF16 paged decode attention.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "oscar/cuda/cache.h"
+#include "oscar/cuda/device.h"
+#include "oscar/cuda/plan.h"
+
+namespace oscar {
+
+// Tensors of one call. All on the device.
+struct DecodeInputs {
+  const BFloat16* q = nullptr;  // [requests, q_heads, dim], rotated like the cached keys
+  QuantisedCache quantised;
+  RowCache rows;
+  SlotList quantised_slots;  // as the plan counts them
+  SlotList row_slots;
+  float logit_scale = 1;  // usually dim^-1/2
+  // Optional rotation of the values, bf16 [dim, dim] or one per KV head: the output is multiplied
+  // by its transpose, o R_V^T. nullptr leaves the output in the cache's coordinates.
+  const BFloat16* v_rotation = nullptr;
+  bool v_rotation_per_head = false;
+};
+
+struct DecodeOutputs {
+  void* o = nullptr;           // [requests, q_heads, dim]; zero where a request has no tokens
+  DType o_type = DType::kF32;  // f32 or bf16
+  float* lse = nullptr;        // [requests, q_heads], natural log; -inf without tokens; may be null
+};
+
+// A plan's device copy and the partial results: made once for the largest batch, reused by every
+// layer of a step and by every step.
+class DecodeWorkspace {
+ public:
+  // For up to `max_requests` requests. Throws Error(kDevice) without a device.
+  DecodeWorkspace(const DecodeShape& shape, int64_t max_requests);
+
+  // Plans for the current device and copies the plan in stream order. `lengths` may differ in
+  // number and size from call to call; graphs captured before stay valid.
+  void Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream);
+  // The same with a plan made elsewhere. Throws Error(kUsage) when it does not fit.
+  void SetPlan(DecodePlan plan, const DeviceStream& stream);
+
+  const DecodeShape& shape() const { return shape_; }
+  const DecodePlan& plan() const { return plan_; }
+  int64_t max_requests() const { return max_requests_; }
+  int64_t blocks() const { return blocks_; }
+  const PlanPiece* pieces() const { return pieces_.As<PlanPiece>(); }
+  const int32_t* block_begin() const { return begins_.As<int32_t>(); }
+  const int32_t* partial_begin() const { return begins_.As<int32_t>() + blocks_ + 1; }
+  float* partial_o() const { return partial_o_.As<float>(); }
+  float* partial_lse() const { return partial_lse_.As<float>(); }
+  // Overwrites the partial results, for tests.
+  void PoisonPartials(uint8_t value);
+
+ private:
+  DecodeShape shape_;
+  int64_t max_requests_ = 0, blocks_ = 0;
+  DecodePlan plan_;
+  std::vector<int32_t> begins_host_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_;
+};
+
+// Two launches on `stream`: partial attention of every piece, then the merge by log-sum-exp. No
+// allocation, no synchronisation; deterministic for one plan. Reads the plan from the workspace
+// when it runs. Throws Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage)
+// on missing tensors, Error(kDevice) when the launch fails.
+void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
+                  const DecodeOutputs& outputs, Stream stream);
+
+}  // namespace oscar

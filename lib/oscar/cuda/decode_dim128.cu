@@ -1,0 +1,10 @@
+#include "oscar/cuda/decode_kernel.cuh"
+
+namespace oscar {
+
+cudaError_t LaunchDecode128(const DecodeParams& params, int64_t blocks, int slot_bytes,
+                            cudaStream_t stream) {
+  return LaunchDim<128>(params, blocks, slot_bytes, stream);
+}
+
+}  // namespace oscar

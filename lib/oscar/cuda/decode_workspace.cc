@@ -1,0 +1,60 @@
+#include <string>
+#include <utility>
+
+#include "oscar/core/error.h"
+#include "oscar/cuda/decode.h"
+
+namespace oscar {
+namespace {
+
+int64_t HeadBlocks(const DecodeShape& shape) { return shape.cache.heads / HeadsPerBlock(shape); }
+
+}  // namespace
+
+DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
+    : shape_(shape), max_requests_(max_requests) {
+  CheckDecodeShape(shape);
+  if (max_requests < 1) {
+    throw Error(ErrorCode::kUsage, "a decode workspace for " + std::to_string(max_requests) +
+                                       " requests: at least 1 is needed");
+  }
+  blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
+  const int64_t head_blocks = HeadBlocks(shape);
+  const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
+  const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
+  pieces_ = DeviceBuffer(pieces * static_cast<int64_t>(sizeof(PlanPiece)));
+  begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
+  partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
+  partial_lse_ = DeviceBuffer(pieces * columns * 4);
+}
+
+void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
+  SetPlan(PlanDecode(shape_, lengths, blocks_), stream);
+}
+
+void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
+  const int64_t capacity = pieces_.bytes() / static_cast<int64_t>(sizeof(PlanPiece));
+  if (plan.requests > max_requests_ || plan.blocks != blocks_ || plan.partials() > capacity) {
+    throw Error(ErrorCode::kUsage,
+                "a plan of " + std::to_string(plan.requests) + " requests in " +
+                    std::to_string(plan.partials()) + " pieces on " + std::to_string(plan.blocks) +
+                    " blocks does not fit a workspace for " + std::to_string(max_requests_) +
+                    " requests, " + std::to_string(capacity) + " pieces and " +
+                    std::to_string(blocks_) + " blocks");
+  }
+  plan_ = std::move(plan);
+  begins_host_ = plan_.block_begin;
+  begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
+  stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
+  if (!plan_.pieces.empty()) {
+    stream.UploadAsync(pieces_, plan_.pieces.data(),
+                       plan_.partials() * static_cast<int64_t>(sizeof(PlanPiece)));
+  }
+}
+
+void DecodeWorkspace::PoisonPartials(uint8_t value) {
+  partial_o_.Fill(value);
+  partial_lse_.Fill(value);
+}
+
+}  // namespace oscar

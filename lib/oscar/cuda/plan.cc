@@ -1,0 +1,166 @@
+#include "oscar/cuda/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "oscar/core/error.h"
+#include "oscar/cuda/decode_limits.h"
+
+namespace oscar {
+namespace {
+
+// Tokens of one piece at most: sums inside the tensor cores are truncated, so they are kept short.
+constexpr int64_t kMaxPieceTokens = 65536;
+
+struct Segment {
+  int64_t slot_begin;
+  int64_t tokens;
+  int64_t tile_tokens;
+  int64_t tile_cost;  // bytes of one full tile
+  int32_t request;
+  int32_t head_block;
+  Tier tier;
+};
+
+// Requests in order, head blocks within, the row windows before the history.
+std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const RequestLengths> lengths,
+                                  int64_t head_blocks) {
+  const int64_t heads = shape.cache.heads / head_blocks;
+  const int64_t token_bytes[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
+                                  4 * heads * shape.cache.dim};
+  std::vector<Segment> segments;
+  int64_t begin[2] = {0, 0};
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    const int64_t tokens[2] = {lengths[r].quantised, lengths[r].rows};
+    for (const int64_t count : tokens) {
+      if (count < 0 || count > std::numeric_limits<int32_t>::max()) {
+        throw Error(ErrorCode::kUsage,
+                    "request " + std::to_string(r) + " has " + std::to_string(count) + " tokens");
+      }
+    }
+    for (int64_t block = 0; block < head_blocks; ++block) {
+      for (const Tier tier : {Tier::kRows, Tier::kQuantised}) {
+        const auto which = static_cast<size_t>(tier);
+        if (tokens[which] == 0) continue;
+        const int64_t tile = TileTokens(shape, tier);
+        segments.push_back({begin[which], tokens[which], tile, tile * token_bytes[which],
+                            static_cast<int32_t>(r), static_cast<int32_t>(block), tier});
+      }
+    }
+    begin[0] += tokens[0];
+    begin[1] += tokens[1];
+  }
+  return segments;
+}
+
+// Deals the tiles of the segments out, in order, so that block b ends where (b + 1) / blocks of the
+// bytes are read; a tile goes where its middle falls.
+class Dealer {
+ public:
+  Dealer(DecodePlan& plan, int64_t total_cost, int64_t blocks)
+      : plan_(plan), total_(total_cost), blocks_(blocks) {}
+
+  void Deal(const Segment& segment) {
+    const int64_t tiles = (segment.tokens + segment.tile_tokens - 1) / segment.tile_tokens;
+    for (int64_t tile = 0; tile < tiles;) {
+      const int64_t block = BlockOf(cost_ + segment.tile_cost / 2);
+      OpenUntil(block);
+      // Tiles whose middle lies before the block's end.
+      const int64_t end_cost = (block + 1) * total_ / blocks_;
+      int64_t count =
+          (end_cost - cost_ - segment.tile_cost / 2 + segment.tile_cost - 1) / segment.tile_cost;
+      count = std::clamp<int64_t>(count, 1, tiles - tile);
+      count = std::min(count, std::max<int64_t>(1, kMaxPieceTokens / segment.tile_tokens));
+      Add(segment, tile, count);
+      tile += count;
+      cost_ += count * segment.tile_cost;
+    }
+  }
+  void Close() { OpenUntil(blocks_); }
+
+ private:
+  int64_t BlockOf(int64_t cost) const {
+    return std::min(blocks_ - 1, cost * blocks_ / std::max<int64_t>(total_, 1));
+  }
+  // Blocks up to `block` begin at the piece that comes next.
+  void OpenUntil(int64_t block) {
+    while (static_cast<int64_t>(plan_.block_begin.size()) <= block) {
+      plan_.block_begin.push_back(static_cast<int32_t>(plan_.pieces.size()));
+    }
+  }
+  void Add(const Segment& segment, int64_t tile, int64_t count) {
+    const int64_t first = tile * segment.tile_tokens;
+    const int64_t tokens = std::min(count * segment.tile_tokens, segment.tokens - first);
+    plan_.pieces.push_back({segment.slot_begin + first, static_cast<int32_t>(tokens),
+                            segment.request, segment.head_block, segment.tier,
+                            static_cast<int32_t>(plan_.pieces.size()), 0});
+  }
+
+  DecodePlan& plan_;
+  int64_t total_, blocks_;
+  int64_t cost_ = 0;
+};
+
+}  // namespace
+
+int64_t HeadsPerBlock(const DecodeShape& shape) {
+  int64_t heads = AllowsWideBlocks(shape.cache.dim, shape.GroupSize()) ? 8 : 4;
+  while (shape.cache.heads % heads != 0) heads /= 2;
+  return heads;
+}
+
+int64_t TileTokens(const DecodeShape& shape, Tier tier) {
+  const int64_t heads = HeadsPerBlock(shape);
+  const int64_t warps = heads == 8 ? DecodeWarps(kWideHeadsLog2) : DecodeWarps(0);
+  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) * warps / heads;
+}
+
+int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
+  // Every segment and every border between blocks opens at most one piece; shares above
+  // kMaxPieceTokens are cut, for which there is room up to four pieces a block.
+  return 2 * requests * head_blocks + 4 * blocks;
+}
+
+int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors) {
+  const int64_t columns = shape.GroupSize() > 8 ? 2 : 1;
+  const bool two = HeadsPerBlock(shape) < 8 && shape.cache.dim * columns <= 128;
+  return two ? 2 * multiprocessors : multiprocessors;
+}
+
+DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
+                      int64_t blocks) {
+  CheckDecodeShape(shape);
+  OSCAR_CHECK(blocks > 0);
+  DecodePlan plan;
+  plan.requests = static_cast<int64_t>(lengths.size());
+  plan.head_blocks = shape.cache.heads / HeadsPerBlock(shape);
+  plan.blocks = blocks;
+  const std::vector<Segment> segments = ListSegments(shape, lengths, plan.head_blocks);
+  int64_t total = 0;
+  int64_t tiles = 0;
+  for (const Segment& s : segments) {
+    const int64_t count = (s.tokens + s.tile_tokens - 1) / s.tile_tokens;
+    total += count * s.tile_cost;
+    tiles += count;
+  }
+  const int64_t used = std::clamp<int64_t>(tiles, 1, blocks);
+  Dealer dealer(plan, total, used);
+  for (const Segment& segment : segments) dealer.Deal(segment);
+  dealer.Close();
+  while (static_cast<int64_t>(plan.block_begin.size()) < blocks + 1) {
+    plan.block_begin.push_back(static_cast<int32_t>(plan.pieces.size()));
+  }
+  // Pieces are ordered by request, head block and token: count them.
+  plan.partial_begin.assign(static_cast<size_t>(plan.requests * plan.head_blocks + 1), 0);
+  for (const PlanPiece& piece : plan.pieces) {
+    ++plan.partial_begin[static_cast<size_t>(piece.request * plan.head_blocks + piece.head_block +
+                                             1)];
+  }
+  for (size_t i = 1; i < plan.partial_begin.size(); ++i) {
+    plan.partial_begin[i] += plan.partial_begin[i - 1];
+  }
+  return plan;
+}
+
+}  // namespace oscar

@@ -1,0 +1,79 @@
+// Who reads what in one decode step: tiles of all requests, dealt out evenly over the thread
+// blocks. Plain C++, made on the host from lengths alone; one plan serves every layer of the step.
+// Buffers have a fixed capacity, so that a captured CUDA graph goes on working with the next step's
+// plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "oscar/cuda/cache.h"
+
+namespace oscar {
+
+// What one decode call computes with.
+struct DecodeShape {
+  CacheShape cache;
+  int64_t q_heads = 0;  // a multiple of cache.heads; at most 16 query heads per KV head
+
+  int64_t GroupSize() const { return q_heads / cache.heads; }
+};
+
+// Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
+void CheckDecodeShape(const DecodeShape& shape);
+
+// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most
+// that divide the heads.
+int64_t HeadsPerBlock(const DecodeShape& shape);
+
+// Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot
+// lists, requests follow one another.
+struct RequestLengths {
+  int64_t quantised = 0;
+  int64_t rows = 0;
+};
+
+enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
+
+// A run of tokens of one request and one block of heads, read by one thread block.
+struct PlanPiece {
+  int64_t slot_begin;  // index of the first token in the tier's slot list
+  int32_t tokens;      // at least 1
+  int32_t request;
+  int32_t head_block;
+  Tier tier;
+  int32_t partial;  // where the partial result goes
+  int32_t reserved;
+};
+static_assert(sizeof(PlanPiece) == 32);
+
+// The work of one decode step. `pieces` of block b are [block_begin[b], block_begin[b + 1]); the
+// partials of (request, head block) i = request * head_blocks + head_block are
+// [partial_begin[i], partial_begin[i + 1]), in the order of the tokens.
+struct DecodePlan {
+  std::vector<PlanPiece> pieces;
+  std::vector<int32_t> block_begin;
+  std::vector<int32_t> partial_begin;
+  int64_t requests = 0;
+  int64_t head_blocks = 0;
+  int64_t blocks = 0;
+
+  int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
+};
+
+// Capacity of the buffers for any plan of up to `requests` requests on `blocks` thread blocks.
+int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
+
+// Thread blocks that fill `multiprocessors` with decode kernels of `shape`.
+int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
+
+// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders. Equal input gives an
+// equal plan. Throws Error(kUsage) on a negative length.
+DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
+                      int64_t blocks);
+
+// Tokens of one tile of a thread block, by tier.
+int64_t TileTokens(const DecodeShape& shape, Tier tier);
+
+}  // namespace oscar

@@ -1,0 +1,159 @@
+#include "oscar/cuda/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "oscar/core/error.h"
+#include "oscar/core/random.h"
+#include "oscar/cuda/device.h"
+
+namespace oscar {
+namespace {
+
+DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim = 128) {
+  DecodeShape shape;
+  shape.cache = {kv_heads, dim, 1, DType::kF32};
+  shape.q_heads = q_heads;
+  return shape;
+}
+
+// Every token of every request and head block is in exactly one piece, partials are contiguous and
+// blocks hold consecutive pieces.
+void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& lengths,
+                  const DecodePlan& plan) {
+  ASSERT_EQ(static_cast<int64_t>(plan.block_begin.size()), plan.blocks + 1);
+  EXPECT_EQ(plan.block_begin.front(), 0);
+  EXPECT_EQ(plan.block_begin.back(), plan.partials());
+  for (size_t b = 0; b + 1 < plan.block_begin.size(); ++b) {
+    EXPECT_LE(plan.block_begin[b], plan.block_begin[b + 1]);
+  }
+  const int64_t head_blocks = shape.cache.heads / HeadsPerBlock(shape);
+  ASSERT_EQ(plan.head_blocks, head_blocks);
+  int64_t begin[2] = {0, 0};
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    const int64_t tokens[2] = {lengths[r].quantised, lengths[r].rows};
+    for (int64_t h = 0; h < head_blocks; ++h) {
+      const size_t at = r * static_cast<size_t>(head_blocks) + static_cast<size_t>(h);
+      int64_t next[2] = {begin[0], begin[1]};
+      for (int32_t i = plan.partial_begin[at]; i < plan.partial_begin[at + 1]; ++i) {
+        const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
+        EXPECT_EQ(piece.partial, i);
+        EXPECT_EQ(piece.request, static_cast<int32_t>(r));
+        EXPECT_EQ(piece.head_block, static_cast<int32_t>(h));
+        EXPECT_GE(piece.tokens, 1);
+        const auto tier = static_cast<size_t>(piece.tier);
+        EXPECT_EQ(piece.slot_begin, next[tier]);
+        next[tier] += piece.tokens;
+      }
+      EXPECT_EQ(next[0], begin[0] + tokens[0]);
+      EXPECT_EQ(next[1], begin[1] + tokens[1]);
+    }
+    begin[0] += tokens[0];
+    begin[1] += tokens[1];
+  }
+}
+
+TEST(Plan, CoversEveryTokenOnce) {
+  for (const DecodeShape& shape :
+       {Shape(32, 8), Shape(28, 4), Shape(8, 1), Shape(96, 8), Shape(6, 3, 256)}) {
+    for (const int64_t blocks : {1, 3, 132, 264}) {
+      Random random(static_cast<uint64_t>(blocks));
+      std::vector<RequestLengths> lengths = {{0, 0},  {1, 0},    {0, 1},
+                                             {64, 0}, {65, 320}, {200000, 0}};
+      for (int i = 0; i < 40; ++i) {
+        lengths.push_back(
+            {static_cast<int64_t>(random.Below(5000)), static_cast<int64_t>(random.Below(400))});
+      }
+      const DecodePlan plan = PlanDecode(shape, lengths, blocks);
+      ExpectCovers(shape, lengths, plan);
+      EXPECT_LE(plan.partials(),
+                MaxPieces(static_cast<int64_t>(lengths.size()), plan.head_blocks, blocks));
+    }
+  }
+}
+
+TEST(Plan, EmptyBatches) {
+  for (const std::vector<RequestLengths>& lengths :
+       {std::vector<RequestLengths>{}, std::vector<RequestLengths>{{0, 0}, {0, 0}}}) {
+    const DecodePlan plan = PlanDecode(Shape(32, 8), lengths, 132);
+    EXPECT_EQ(plan.partials(), 0);
+    ExpectCovers(Shape(32, 8), lengths, plan);
+  }
+}
+
+TEST(Plan, BlocksReadEvenShares) {
+  // Bytes of a block differ from the mean by at most one tile of either tier.
+  const DecodeShape shape = Shape(32, 8);
+  Random random(3);
+  std::vector<RequestLengths> lengths;
+  for (int i = 0; i < 64; ++i) lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
+  const int64_t blocks = 132;
+  const DecodePlan plan = PlanDecode(shape, lengths, blocks);
+  std::vector<int64_t> bytes(static_cast<size_t>(blocks));
+  int64_t total = 0;
+  for (size_t b = 0; b < bytes.size(); ++b) {
+    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
+      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
+      const int64_t tile = TileTokens(shape, piece.tier);
+      const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
+      bytes[b] += tokens * (piece.tier == Tier::kQuantised ? shape.cache.QuantisedTokenBytes()
+                                                           : shape.cache.RowTokenBytes());
+    }
+    total += bytes[b];
+  }
+  const int64_t largest_tile = TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes();
+  for (const int64_t b : bytes)
+    EXPECT_NEAR(static_cast<double>(b), static_cast<double>(total) / blocks,
+                static_cast<double>(largest_tile));
+}
+
+TEST(Plan, EqualInputEqualPlan) {
+  const std::vector<RequestLengths> lengths = {{5000, 320}, {77, 0}};
+  const DecodePlan a = PlanDecode(Shape(32, 8), lengths, 132),
+                   b = PlanDecode(Shape(32, 8), lengths, 132);
+  EXPECT_EQ(a.block_begin, b.block_begin);
+  ASSERT_EQ(a.partials(), b.partials());
+  for (size_t i = 0; i < a.pieces.size(); ++i)
+    EXPECT_EQ(a.pieces[i].slot_begin, b.pieces[i].slot_begin);
+}
+
+TEST(Plan, UnsupportedShapesAreRefusedByName) {
+  const auto message = [](const DecodeShape& shape) -> std::string {
+    try {
+      CheckDecodeShape(shape);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message(Shape(32, 8, 96)).find("head size 96"), std::string::npos);
+  EXPECT_NE(message(Shape(33, 8)).find("33 query heads"), std::string::npos);
+  EXPECT_NE(message(Shape(32 * 17, 32)).find("17 query heads per KV head"), std::string::npos);
+  DecodeShape groups = Shape(32, 8);
+  groups.cache.groups = 8;
+  EXPECT_NE(message(groups).find("8 groups"), std::string::npos);
+  groups = Shape(32, 8, 256);
+  groups.cache.groups = 8;
+  EXPECT_NE(message(groups).find("8 groups"), std::string::npos);
+  DecodeShape type = Shape(32, 8);
+  type.cache.scale_type = DType::kI8;
+  EXPECT_NE(message(type).find("i8"), std::string::npos);
+  EXPECT_THROW(PlanDecode(Shape(32, 8), std::vector<RequestLengths>{{-1, 0}}, 4), Error);
+  EXPECT_EQ(message(Shape(32, 8)), "");
+}
+
+TEST(Device, WithoutOneEveryCallSaysSo) {
+  if (DeviceCount() > 0) GTEST_SKIP() << "this machine has a CUDA device";
+  EXPECT_THROW(UseDevice(0), Error);
+  EXPECT_THROW(CurrentDevice(), Error);
+  try {
+    UseDevice(0);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_NE(std::string(error.what()).find("no CUDA device"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace oscar

@@ -1,0 +1,139 @@
+// The CPU twin of the write kernel against the quantiser of lib/oscar/quant, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gpu/write_rows.h"
+#include "oscar/core/error.h"
+#include "oscar/cuda/twin.h"
+#include "oscar/quant/quantiser.h"
+
+namespace oscar::test {
+namespace {
+
+float ScaleAt(const std::vector<uint8_t>& bytes, DType type, size_t index) {
+  if (type == DType::kF32) {
+    float x;
+    std::memcpy(&x, bytes.data() + 4 * index, 4);
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, bytes.data() + 2 * index, 2);
+  return type == DType::kF16 ? ToFloat(Float16{bits}) : ToFloat(BFloat16{bits});
+}
+
+bool SameBits(float a, float b) { return std::memcmp(&a, &b, 4) == 0; }
+
+TEST(WriteTwin, EqualsTheQuantiser) {
+  constexpr int64_t tokens = 120, heads = 2;
+  for (const int64_t dim : {64, 128, 256}) {
+    Random random(static_cast<uint64_t>(dim));
+    const std::vector<BFloat16> rows = HardRows(random, tokens * heads, dim);
+    std::vector<float> widened;
+    for (const BFloat16 x : rows) widened.push_back(ToFloat(x));
+    for (const int64_t groups : {1, 2, 4}) {
+      for (const double clip : {0.0, 0.5, 0.92, 0.96, 1.0}) {
+        for (const ClipRule rule : {ClipRule::kOrderStatistic, ClipRule::kBisection}) {
+          for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+            const CacheShape shape{heads, dim, groups, type};
+            std::vector<int64_t> slots;
+            for (int64_t i = 0; i < tokens; ++i) slots.push_back(tokens - 1 - i);
+            std::vector<uint8_t> codes(static_cast<size_t>(tokens * heads * shape.CodeBytes()));
+            std::vector<uint8_t> scales(static_cast<size_t>(tokens * heads * shape.ScaleBytes()));
+            WriteJob job;
+            job.rows = rows.data();
+            job.tokens = tokens;
+            job.heads = heads;
+            job.slots = {slots.data(), DType::kI64};
+            job.codes = codes.data();
+            job.scales = scales.data();
+            job.clip_index = ClipIndexOf(clip, dim);
+            job.clip_rule = rule;
+            WriteTwin(shape, {&job, 1});
+
+            QuantiserSpec spec;
+            spec.group_size = dim / groups;
+            spec.clip = clip;
+            spec.clip_mode = rule == ClipRule::kBisection ? ClipMode::kBisect : ClipMode::kSort;
+            spec.scale_type = type == DType::kF32   ? ScaleType::kF32
+                              : type == DType::kF16 ? ScaleType::kF16
+                                                    : ScaleType::kBF16;
+            const QuantisedRows expected = Quantise({widened.data(), tokens * heads, dim}, spec, 1);
+            for (int64_t i = 0; i < tokens * heads; ++i) {
+              const int64_t at = slots[static_cast<size_t>(i / heads)] * heads + i % heads;
+              ASSERT_EQ(
+                  std::memcmp(codes.data() + at * dim / 4, expected.packed.data() + i * dim / 4,
+                              static_cast<size_t>(dim / 4)),
+                  0)
+                  << "row " << i << " dim " << dim << " clip " << clip;
+              for (int64_t g = 0; g < groups; ++g) {
+                const auto from = static_cast<size_t>(i * groups + g);
+                const auto to = static_cast<size_t>((at * groups + g) * 2);
+                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to), expected.scale[from]))
+                    << "row " << i;
+                ASSERT_TRUE(SameBits(ScaleAt(scales, type, to + 1), expected.zero[from]))
+                    << "row " << i;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(WriteTwin, ClipIndexEqualsTheQuantisers) {
+  for (const int64_t dim : {64, 128, 256}) {
+    for (double ratio = -0.1; ratio < 1.2; ratio += 0.01) {
+      EXPECT_EQ(ClipIndexOf(ratio, dim), ClipIndex(ratio, dim)) << ratio;
+    }
+  }
+}
+
+TEST(WriteTwin, KeepsWindowRowsAndDropsWhatHasNoDestination) {
+  const CacheShape shape{1, 64, 1, DType::kF32};
+  Random random(1);
+  const std::vector<BFloat16> rows = HardRows(random, 3, 64);
+  const std::vector<int32_t> slots = {2, 11, 10};  // slots from 10 on are the bf16 tier
+  std::vector<uint8_t> codes(8 * 16, 0xaa), scales(8 * 8, 0xaa);
+  std::vector<BFloat16> kept(2 * 64, BFloat16{0xaaaa});
+  WriteJob job;
+  job.rows = rows.data();
+  job.tokens = 3;
+  job.heads = 1;
+  job.slots = {slots.data(), DType::kI32};
+  job.row_slot_offset = 10;
+  job.codes = codes.data();
+  job.scales = scales.data();
+  job.out_rows = kept.data();
+  WriteTwin(shape, {&job, 1});
+  for (size_t d = 0; d < 64; ++d) {
+    EXPECT_EQ(kept[d].bits, rows[2 * 64 + d].bits);
+    EXPECT_EQ(kept[64 + d].bits, rows[64 + d].bits);
+  }
+  int written = 0;
+  for (const uint8_t byte : codes) written += byte != 0xaa ? 1 : 0;
+  EXPECT_LE(written, 16);
+  EXPECT_GT(written, 0);
+}
+
+TEST(WriteTwin, RefusesWhatDoesNotFit) {
+  const CacheShape shape{1, 64, 1, DType::kF32};
+  WriteJob job;
+  job.tokens = 1;
+  job.heads = 1;
+  EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);  // no rows
+  const BFloat16 row[64] = {};
+  job.rows = row;
+  job.clip_index = 64;
+  EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);
+  job.clip_index = -1;
+  job.slots.type = DType::kF32;
+  EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);
+}
+
+}  // namespace
+}  // namespace oscar::test

@@ -1,0 +1,342 @@
+// Decode attention on the device against float64 on the exactly reconstructed cache.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "gpu/device_case.h"
+#include "oscar/core/error.h"
+
+namespace oscar::test {
+namespace {
+
+// The promise of decode.h: relative output error 1e-3, log-sum-exp 1e-4.
+constexpr double kOutputBound = 1e-3;
+constexpr double kLseBound = 1e-4;
+
+DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim = 128, int64_t groups = 1,
+                  DType scale = DType::kF32) {
+  DecodeShape shape;
+  shape.cache = {kv_heads, dim, groups, scale};
+  shape.q_heads = q_heads;
+  return shape;
+}
+
+void ExpectClose(DecodeCase& c, const std::string& what, double output_bound = kOutputBound) {
+  SCOPED_TRACE(what);
+  const DecodeResult reference = Reference(c);
+  DeviceDecode device(c);
+  const DecodeResult result = device.Run();
+  const Distance distance = Compare(result, reference);
+  EXPECT_LE(distance.output, output_bound);
+  EXPECT_LE(distance.lse, kLseBound);
+  ::testing::Test::RecordProperty(what, std::to_string(distance.output));
+}
+
+std::string Name(const DecodeShape& s) {
+  return std::to_string(s.q_heads) + "x" + std::to_string(s.cache.heads) + "x" +
+         std::to_string(s.cache.dim) + "g" + std::to_string(s.cache.groups) +
+         std::string(DTypeName(s.cache.scale_type));
+}
+
+TEST(DecodeGpu, ContextLengths) {
+  OSCAR_NEED_DEVICE();
+  for (const int64_t tokens : {1, 7, 8, 31, 32, 33, 63, 64, 65, 127, 320, 321, 1000, 4096}) {
+    DecodeCase c(Shape(32, 8), {{tokens, 0}}, static_cast<uint64_t>(tokens));
+    ExpectClose(c, "quantised_" + std::to_string(tokens));
+    DecodeCase rows(Shape(32, 8), {{0, tokens}}, static_cast<uint64_t>(tokens));
+    ExpectClose(rows, "rows_" + std::to_string(tokens), 1e-4);
+    DecodeCase both(Shape(32, 8), {{tokens, 320}}, static_cast<uint64_t>(tokens));
+    ExpectClose(both, "both_" + std::to_string(tokens));
+  }
+}
+
+TEST(DecodeGpu, Shapes) {
+  OSCAR_NEED_DEVICE();
+  for (const DecodeShape& shape :
+       {Shape(32, 8),     Shape(64, 8),    Shape(8, 1),       Shape(40, 8),     Shape(28, 4),
+        Shape(32, 32),    Shape(96, 8),    Shape(16, 1),      Shape(6, 6),      Shape(5, 5),
+        Shape(14, 2),     Shape(9, 3),     Shape(32, 8, 64),  Shape(8, 8, 64),  Shape(64, 8, 64),
+        Shape(32, 2, 64), Shape(3, 1, 64), Shape(16, 4, 256), Shape(8, 1, 256), Shape(16, 1, 256),
+        Shape(8, 8, 256)}) {
+    DecodeCase c(shape, {{700, 37}, {0, 0}, {65, 0}, {0, 19}, {1, 1}}, 11);
+    ExpectClose(c, Name(shape));
+  }
+}
+
+TEST(DecodeGpu, GroupsAndScaleTypes) {
+  OSCAR_NEED_DEVICE();
+  for (const int64_t dim : {64, 128, 256}) {
+    for (const int64_t groups : {1, 2, 4}) {
+      for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+        for (const int64_t kv_heads : {8, 2, 1}) {
+          for (const int64_t group_size : {4, 7, 12}) {
+            DecodeCase c(Shape(kv_heads * group_size, kv_heads, dim, groups, type),
+                         {{530, 21}, {100, 3}}, 5);
+            // The reference reads the stored scales: rounding them is not an error of the kernel.
+            ExpectClose(c, Name(c.shape));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodeGpu, RaggedBatches) {
+  OSCAR_NEED_DEVICE();
+  for (const size_t batch : {1UL, 3UL, 8UL, 64UL, 128UL}) {
+    Random random(batch);
+    std::vector<RequestLengths> lengths;
+    for (size_t i = 0; i < batch; ++i) {
+      lengths.push_back({static_cast<int64_t>(random.Below(batch < 10 ? 3000 : 300)),
+                         static_cast<int64_t>(random.Below(300))});
+    }
+    lengths.front() = {0, 0};
+    DecodeCase c(Shape(32, 8), lengths, 17);
+    c.wide_slots = batch % 2 == 0;
+    ExpectClose(c, "batch_" + std::to_string(batch));
+  }
+}
+
+TEST(DecodeGpu, SlotOrders) {
+  OSCAR_NEED_DEVICE();
+  for (const Pages pages : {Pages::kSequential, Pages::kShuffledSlots, Pages::kShuffledPages}) {
+    for (const bool wide : {false, true}) {
+      for (const int64_t heads : {8, 2, 1}) {
+        DecodeCase c(Shape(4 * heads, heads), {{777, 50}, {1300, 9}}, 3, pages);
+        c.wide_slots = wide;
+        ExpectClose(c, "order_" + std::to_string(static_cast<int>(pages)));
+      }
+    }
+  }
+  // Two requests that share a prefix read the same slots.
+  DecodeCase c(Shape(32, 8), {{512, 8}, {512, 8}}, 4);
+  std::copy_n(c.quantised_slots.begin(), 256, c.quantised_slots.begin() + 512);
+  ExpectClose(c, "shared_prefix");
+}
+
+TEST(DecodeGpu, EveryByteValueInEveryPosition) {
+  OSCAR_NEED_DEVICE();
+  // Token t, head h: byte j holds (t + 7 j + 31 h) mod 256, so that every value meets every
+  // position.
+  for (const int64_t dim : {64, 128, 256}) {
+    DecodeCase c(Shape(8, 2, dim), {{256, 0}}, 6);
+    for (int64_t slot = 0; slot < c.quantised_pool; ++slot) {
+      for (int64_t head = 0; head < 2; ++head) {
+        for (int64_t j = 0; j < dim / 4; ++j) {
+          c.Codes(false, slot, head)[j] = static_cast<uint8_t>(slot + 7 * j + 31 * head);
+          c.Codes(true, slot, head)[j] = static_cast<uint8_t>(slot + 11 * j + 57 * head);
+        }
+      }
+    }
+    ExpectClose(c, "bytes_" + std::to_string(dim));
+  }
+}
+
+TEST(DecodeGpu, OneHotChannelsAreExact) {
+  OSCAR_NEED_DEVICE();
+  // One token, so that o = v exactly up to the rounding of v = (code - zero) scale with zero 0 and
+  // scale 1: every channel must come back as its code. lse is the score: q = e_d picks code d of K.
+  for (const int64_t dim : {64, 128, 256}) {
+    for (const int64_t group_size : {1, 8, 16}) {
+      std::vector<RequestLengths> lengths(static_cast<size_t>(dim), {1, 0});
+      DecodeCase c(Shape(group_size, 1, dim), lengths, 8, Pages::kShuffledSlots);
+      std::fill(c.q.begin(), c.q.end(), BFloat16{0});
+      for (int64_t r = 0; r < dim; ++r) {
+        for (int64_t h = 0; h < group_size; ++h) {
+          c.q[static_cast<size_t>((r * group_size + h) * dim + r)] = ToBFloat16(1.0F);
+        }
+      }
+      for (size_t i = 0; i < c.k_scales.size(); i += 2) {
+        c.k_scales[i] = c.v_scales[i] = 1;
+        c.k_scales[i + 1] = c.v_scales[i + 1] = 0;
+      }
+      c.StoreScales();
+      c.logit_scale = 1;
+      DeviceDecode device(c);
+      const DecodeResult result = device.Run();
+      for (int64_t r = 0; r < dim; ++r) {
+        const int64_t slot = c.quantised_slots[static_cast<size_t>(r)];
+        const auto code = [&](bool value, int64_t d) {
+          return static_cast<float>(
+              (c.Codes(value, slot, 0)[d % (dim / 4)] >> (2 * (d / (dim / 4)))) & 3);
+        };
+        for (int64_t h = 0; h < group_size; ++h) {
+          const int64_t row = r * group_size + h;
+          ASSERT_NEAR(result.lse[static_cast<size_t>(row)], code(false, r), 1e-6)
+              << "dim " << dim << " channel " << r;
+          for (int64_t d = 0; d < dim; ++d) {
+            ASSERT_EQ(result.o[static_cast<size_t>(row * dim + d)], code(true, d))
+                << "dim " << dim << " channel " << d << " head " << h;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows that upset a careless kernel. Each entry changes a case before it runs.
+TEST(DecodeGpu, HardRows) {
+  OSCAR_NEED_DEVICE();
+  const std::vector<RequestLengths> lengths = {{2000, 40}, {333, 0}};
+  {
+    DecodeCase c(Shape(32, 8), lengths, 1);  // constant keys and values: scale 1e-8 / 3
+    for (size_t i = 0; i < c.k_scales.size(); i += 2) {
+      if (i % 6 != 0) continue;
+      c.k_scales[i] = c.v_scales[i] = 1e-8F / 3;
+      c.k_scales[i + 1] = -0.5F / c.k_scales[i];
+      c.v_scales[i + 1] = 1.5F / c.v_scales[i];
+    }
+    c.StoreScales();
+    ExpectClose(c, "constant_rows");
+  }
+  for (const float zero : {0.0F, 3.0F, -5.0F, 9.0F}) {
+    DecodeCase c(Shape(32, 8), lengths, 2);
+    for (size_t i = 1; i < c.k_scales.size(); i += 2) c.k_scales[i] = c.v_scales[i] = zero;
+    c.StoreScales();
+    ExpectClose(c, "zero_" + std::to_string(zero));
+  }
+  {
+    DecodeCase c(Shape(32, 8), lengths, 3, Pages::kShuffledPages, 100);  // scores of hundreds
+    ExpectClose(c, "large_queries");
+  }
+  for (const size_t at : {0UL, 1000UL, 1999UL}) {  // one token takes nearly everything
+    DecodeCase c(Shape(32, 8), lengths, 4);
+    for (int64_t h = 0; h < 8; ++h) c.Scale(false, c.quantised_slots[at], h)[0] = 8;
+    c.StoreScales();
+    ExpectClose(c, "dominant_" + std::to_string(at));
+  }
+  {
+    DecodeCase c(Shape(32, 8), lengths, 5);  // scores rise with every token
+    for (size_t t = 0; t < 2000; ++t) {
+      for (int64_t h = 0; h < 8; ++h) {
+        c.Scale(false, c.quantised_slots[t], h)[0] = 0.002F * static_cast<float>(t);
+        c.Scale(false, c.quantised_slots[t], h)[1] = -20;
+      }
+    }
+    for (BFloat16& x : c.q) x = ToBFloat16(std::abs(ToFloat(x)));
+    c.StoreScales();
+    ExpectClose(c, "rising");
+  }
+  {
+    DecodeCase c(Shape(32, 8), lengths, 6);  // value scales jump by 1000 half way
+    for (size_t t = 1000; t < 2000; ++t) {
+      for (int64_t h = 0; h < 8; ++h) c.Scale(true, c.quantised_slots[t], h)[0] *= 1000;
+    }
+    c.StoreScales();
+    ExpectClose(c, "scale_jump");
+  }
+  {
+    DecodeCase c(Shape(32, 8), lengths, 7);  // all scores equal
+    std::fill(c.q.begin(), c.q.end(), BFloat16{0});
+    ExpectClose(c, "equal_scores");
+  }
+}
+
+TEST(DecodeGpu, LongContexts) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(4, 1), {{32768, 320}, {131072, 0}}, 9);
+  ExpectClose(c, "long");
+  DecodeCase equal(Shape(1, 1), {{1 << 20, 0}}, 10);
+  std::fill(equal.q.begin(), equal.q.end(), BFloat16{0});
+  ExpectClose(equal, "million_equal");
+}
+
+TEST(DecodeGpu, SplitsDoNotMatter) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{5000, 320}, {40, 7}, {900, 0}}, 12);
+  DeviceDecode device(c);
+  const DecodeResult first = device.Run();
+  const DecodeResult reference = Reference(c);
+  const int64_t blocks = device.workspace().blocks();
+  for (const int64_t used : {1, 2, 7, 50}) {
+    DecodePlan plan = PlanDecode(c.shape, c.lengths, used);
+    plan.block_begin.resize(static_cast<size_t>(blocks + 1), plan.block_begin.back());
+    plan.blocks = blocks;
+    const DecodeResult result = device.Run(std::move(plan));
+    EXPECT_LE(Compare(result, reference).output, kOutputBound) << used;
+    EXPECT_LE(Compare(result, first).output, 3e-4) << used;
+    EXPECT_LE(Compare(result, first).lse, 1e-5) << used;
+  }
+}
+
+TEST(DecodeGpu, SamePlanSameBits) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{5000, 320}, {40, 7}, {900, 0}}, 13);
+  DeviceDecode device(c);
+  const DecodeResult first = device.Run();
+  for (int i = 0; i < 5; ++i) {
+    const DecodeResult again = device.RunPlanned();
+    EXPECT_EQ(first.o, again.o);
+    EXPECT_EQ(first.lse, again.lse);
+  }
+}
+
+TEST(DecodeGpu, GraphFollowsNewPlans) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{3000, 320}, {700, 7}}, 14);
+  DeviceDecode device(c);
+  device.workspace().Plan(c.lengths, device.stream());
+  device.stream().Synchronize();
+  const DeviceGraph graph(device.stream(), [&](Stream stream) {
+    LaunchDecode(device.workspace(), device.inputs(), device.outputs(), stream);
+  });
+  graph.Launch(device.stream());
+  device.stream().Synchronize();
+  EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
+  // The second request shrinks; the lists stay, so its slots are those of the first 150 tokens.
+  c.lengths[1] = {150, 3};
+  device.workspace().Plan(c.lengths, device.stream());
+  graph.Launch(device.stream());
+  device.stream().Synchronize();
+  EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
+}
+
+TEST(DecodeGpu, ValueRotation) {
+  OSCAR_NEED_DEVICE();
+  for (const int64_t dim : {64, 128, 256}) {
+    for (const bool per_head : {false, true}) {
+      DecodeCase c(Shape(8, 2, dim), {{300, 20}, {0, 0}}, 15);
+      Random random(16);
+      for (int64_t i = 0; i < (per_head ? 2 : 1) * dim * dim; ++i) {
+        c.v_rotation.push_back(ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(dim))));
+      }
+      c.rotation_per_head = per_head;
+      ExpectClose(c, "rotation_" + std::to_string(dim));
+    }
+  }
+}
+
+TEST(DecodeGpu, BFloat16Output) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{600, 30}}, 18);
+  const DecodeResult reference = Reference(c);
+  DeviceDecode device(c);
+  device.Run();
+  DeviceBuffer o(c.outputs() * 2);
+  LaunchDecode(device.workspace(), device.inputs(), {o.data(), DType::kBF16, nullptr},
+               device.stream().get());
+  device.stream().Synchronize();
+  const auto stored = FromDevice<BFloat16>(o, c.outputs());
+  DecodeResult result{{}, reference.lse};
+  for (const BFloat16 x : stored) result.o.push_back(ToFloat(x));
+  // Half a bf16 step, 2^-9 of each element, on top of the bound.
+  EXPECT_LE(Compare(result, reference).output, kOutputBound + 0x1p-9);
+}
+
+TEST(DecodeGpu, MissingTensorsAreNamed) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{600, 30}}, 19);
+  DeviceDecode device(c);
+  device.Run();
+  DecodeInputs in = device.inputs();
+  in.rows.v = nullptr;
+  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
+               Error);
+  in = device.inputs();
+  in.quantised.k_scales = nullptr;
+  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
+               Error);
+}
+
+}  // namespace
+}  // namespace oscar::test
