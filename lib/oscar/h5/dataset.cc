@@ -65,10 +65,13 @@ H5Handle SelectRows(const H5Handle& dataset, const std::vector<int64_t>& shape, 
   return space;
 }
 
-H5Handle Flat(int64_t elements, const std::string& where) {
-  const hsize_t dim = static_cast<hsize_t>(elements);
-  return Own(H5Screate_simple(1, &dim, nullptr), h5::CloseSpace, ErrorCode::kFormat,
-             "shape a buffer for", where);
+// The memory of `count` rows, in the rank of the dataset: with another rank HDF5 walks a chunked
+// selection element by element.
+H5Handle RowsInMemory(const std::vector<int64_t>& shape, int64_t count, const std::string& where) {
+  std::vector<hsize_t> dims(shape.begin(), shape.end());
+  dims[0] = static_cast<hsize_t>(count);
+  return Own(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), h5::CloseSpace,
+             ErrorCode::kFormat, "shape a buffer for", where);
 }
 
 }  // namespace
@@ -160,9 +163,9 @@ std::vector<T> H5Dataset::ReadRows(int64_t begin, int64_t count) const {
   std::vector<T> data(static_cast<size_t>(row * count));
   if (data.empty()) return data;
   const H5Handle selection = SelectRows(id_, shape_, begin, count, where_);
-  const H5Handle flat = Flat(row * count, where_);
+  const H5Handle memory = RowsInMemory(shape_, count, where_);
   const H5Handle type = h5::TypeOf<T>();
-  Check(H5Dread(id_.get(), type.get(), flat.get(), selection.get(), H5P_DEFAULT, data.data()),
+  Check(H5Dread(id_.get(), type.get(), memory.get(), selection.get(), H5P_DEFAULT, data.data()),
         ErrorCode::kFormat, "read", where_);
   return data;
 }
@@ -176,9 +179,9 @@ void H5Dataset::WriteRows(int64_t begin, std::span<const T> data) {
   const int64_t size = static_cast<int64_t>(data.size());
   OSCAR_CHECK(row > 0 && size % row == 0 && begin >= 0 && begin + size / row <= shape_[0]);
   const H5Handle selection = SelectRows(id_, shape_, begin, size / row, where_);
-  const H5Handle flat = Flat(size, where_);
+  const H5Handle memory = RowsInMemory(shape_, size / row, where_);
   const H5Handle type = h5::TypeOf<T>();
-  Check(H5Dwrite(id_.get(), type.get(), flat.get(), selection.get(), H5P_DEFAULT, data.data()),
+  Check(H5Dwrite(id_.get(), type.get(), memory.get(), selection.get(), H5P_DEFAULT, data.data()),
         ErrorCode::kIo, "write", where_);
 }
 
