@@ -1,6 +1,4 @@
 // oscar-verify: rotation entries and baselines against BF16, with a verdict as exit code.
-#include <filesystem>
-
 #include "oscar/cli/program.h"
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
@@ -15,21 +13,13 @@ namespace {
 using oscar::cli::CommonOptions;
 using oscar::cli::Outcome;
 
-// Refused before hours of work, not after them.
-void CheckOutputs(const oscar::VerifyArguments& arguments, bool force) {
-  for (const std::string& path : {arguments.html, arguments.report}) {
-    if (path.empty() || force || !std::filesystem::exists(path)) continue;
-    throw oscar::Error(oscar::ErrorCode::kIo, path + " exists", "use --force to replace it");
-  }
-}
-
 Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& common,
                const oscar::RunContext& context) {
   if (arguments.selftest) {
     const oscar::Value record = oscar::SelfTestRecord(ToValue(oscar::RunMetricSelfTests()));
     return {oscar::SelfTestText(record), record, record.At("verdict") == oscar::Value("pass")};
   }
-  CheckOutputs(arguments, common.force);
+  oscar::CheckOutputs(arguments, common.force);
   const oscar::Value record = RunVerify(ToOptions(arguments), context);
   if (!arguments.html.empty()) oscar::WriteTextFile(arguments.html, oscar::VerifyHtml(record));
   if (!arguments.report.empty()) {

@@ -1,6 +1,7 @@
 #include "oscar_verify/options.h"
 
 #include <charconv>
+#include <filesystem>
 #include <limits>
 
 #include "oscar/core/error.h"
@@ -125,6 +126,24 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
       "--tokens 256 --window 128 --sink 4 --recent 16 --model-schemes bf16 naive",
       "baselines on a small model");
   return table;
+}
+
+void CheckOutputs(const VerifyArguments& arguments, bool force) {
+  namespace fs = std::filesystem;
+  if (!arguments.html.empty() && arguments.html == arguments.report) {
+    throw Error(ErrorCode::kUsage, "--html and --report name the same file");
+  }
+  for (const fs::path path : {arguments.html, arguments.report}) {
+    if (path.empty()) continue;
+    const auto refuse = [&](const char* why, const char* hint) {
+      throw Error(ErrorCode::kIo, path.string() + why, hint);
+    };
+    if (fs::is_directory(path)) refuse(" is a folder", "name a file");
+    if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
+    if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
+      refuse(": its folder does not exist", "make the folder first");
+    }
+  }
 }
 
 VerifyOptions ToOptions(const VerifyArguments& a) {

@@ -24,5 +24,8 @@ struct VerifyArguments {
 cli::OptionTable VerifyTable(VerifyArguments& arguments);
 // Throws Error(kUsage) for a --clip that is no pair.
 VerifyOptions ToOptions(const VerifyArguments& arguments);
+// Refuses files for --html and --report that could not be written, before hours of work and not
+// after them: kUsage when both are one file, kIo when one exists and `force` is not set.
+void CheckOutputs(const VerifyArguments& arguments, bool force);
 
 }  // namespace oscar

@@ -335,6 +335,22 @@ TEST_F(CalibrateTest, SeveralTracesAddUp) {
   EXPECT_EQ(swapped.At("layers").At("0").At("key"), both.At("layers").At("0").At("key"));
 }
 
+TEST_F(CalibrateTest, WarnsAboutTextThatCountsTwiceInALayer) {
+  options_.clip = ClipOptions::FromText("off");
+  const auto run = [&](const std::vector<int>& a, const std::vector<int>& b) {
+    for (const char* name : {"a.trace.h5", "b.trace.h5"}) fs::remove(folder_ / name);
+    fs::remove_all(options_.out);
+    WriteSynthetic({.layers = a}, folder_ / "a.trace.h5");
+    WriteSynthetic({.layers = b}, folder_ / "b.trace.h5");
+    options_.traces = {folder_ / "a.trace.h5", folder_ / "b.trace.h5"};
+    Run();
+    return collector_.warnings;
+  };
+  EXPECT_THAT(run({0, 1}, {1, 2}), testing::Contains(HasSubstr("4 sequences are repeated")));
+  // The layers of one dump, spread over two files.
+  EXPECT_THAT(run({0, 1}, {2, 3}), testing::Not(testing::Contains(HasSubstr("repeated"))));
+}
+
 TEST_F(CalibrateTest, RefusesBadTracesAndLeavesNothingBehind) {
   options_.traces = {folder_ / "missing.trace.h5"};
   EXPECT_EQ(Failure().code(), ErrorCode::kIo);
@@ -351,6 +367,17 @@ TEST_F(CalibrateTest, RefusesBadTracesAndLeavesNothingBehind) {
   failure = Failure();
   EXPECT_EQ(failure.code(), ErrorCode::kMismatch);
   EXPECT_THAT(failure.what(), AllOf(HasSubstr("b.trace.h5"), HasSubstr("model_id")));
+}
+
+TEST_F(CalibrateTest, SaysWhyScoreWeightsOfSeveralTracesDoNotAddUp) {
+  WriteSynthetic({.sequences_with_rows = 2, .seed = 1}, folder_ / "a.trace.h5");
+  WriteSynthetic({.sequences_with_rows = 2, .seed = 2}, folder_ / "b.trace.h5");
+  options_.traces = {folder_ / "a.trace.h5", folder_ / "b.trace.h5"};
+  options_.value_target = Target::kSst;
+  const Error failure = Failure();
+  EXPECT_EQ(failure.code(), ErrorCode::kData);
+  EXPECT_THAT(failure.what(), HasSubstr("several traces"));
+  EXPECT_THAT(failure.hint(), AllOf(HasSubstr("--rows-tokens"), HasSubstr("svsv")));
 }
 
 TEST_F(CalibrateTest, RefusesTooFewTokensNamingTheLayer) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "oscar/core/files.h"
+#include "oscar/core/value.h"
 #include "support/golden.h"
 #include "support/process.h"
 
@@ -423,6 +424,22 @@ std::vector<Case> Cases() {
        {"--zoo", "@entry", "--traces", "@heldout", "--report", "@junk"},
        kFailed,
        "exists"},
+      {"VerifyReportIsAFolder",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--force", "--report", "@entry"},
+       kFailed,
+       "entry is a folder"},
+      {"VerifyReportFolderMissing",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--html", "@out/no/r.html"},
+       kFailed,
+       "folder does not exist"},
+      {"VerifyReportAndPageInOneFile",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--html", "@out/r", "--report",
+        "@out/r"},
+       kUsage,
+       "same file"},
       {"ZooShowJunk", "oscar-zoo", {"show", "@junk"}, kFailed, "junk"},
       {"ZooShowEmptyFile", "oscar-zoo", {"show", "@empty"}, kFailed, "empty"},
       {"ZooShowMissing", "oscar-zoo", {"show", "@missing"}, kFailed, "missing"},
@@ -452,6 +469,22 @@ TEST_P(BadInput, IsRefusedWithOneClearErrorAndLeavesNothing) {
   EXPECT_THAT(result.err, testing::Not(HasSubstr("internal")));
   EXPECT_EQ(test::Snapshot(inputs.folder()), before);
   EXPECT_TRUE(fs::is_empty(inputs.out()));
+}
+
+// A run without traces must tell under which settings it was made.
+TEST(GoodInput, ARecordOfAModelsRunHoldsItsSettings) {
+  const Inputs& inputs = Inputs::Get();
+  const test::ProcessResult result =
+      test::Run("oscar-verify",
+                {"--model", inputs.Resolve("@model"), "--text", inputs.Resolve("@heldout.txt"),
+                 "--tokens", "128", "--window", "64", "--sink", "3", "--recent", "17", "--zoo",
+                 inputs.Resolve("@entry"), "--model-schemes", "bf16", "--json"},
+                test::FreshFolder("good_input_run"));
+  const Value record = Value::FromJson(result.out, "standard output");
+  EXPECT_EQ(record.At("settings").At("sink"), Value(3)) << result.err;
+  EXPECT_EQ(record.At("settings").At("recent"), Value(17));
+  EXPECT_EQ(record.At("settings").At("context_tokens"), Value(64));
+  EXPECT_EQ(record.At("inputs").At("zoo").AsArray().size(), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),

@@ -106,6 +106,13 @@ const std::vector<Case>& Cases() {
        },
        ErrorCode::kFormat,
        {"layer_0/seq_lens/1.pt", "[1, 2]"}},
+      {"lengths that are no integers",
+       [](const fs::path& d, DumpOptions&) {
+         const float lengths[] = {20, 13};
+         WriteTensor(d / "layer_0/seq_lens/1.pt", DType::kF32, {2}, lengths, sizeof lengths);
+       },
+       ErrorCode::kUnsupported,
+       {"layer_0/seq_lens/1.pt", "f32"}},
       {"integer rows",
        [](const fs::path& d, DumpOptions&) {
          const std::vector<int32_t> rows(33 * 2 * 8, 1);

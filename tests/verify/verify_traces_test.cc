@@ -191,6 +191,20 @@ TEST_F(VerifyTest, ADamagedRotationFailsTheVerdict) {
   EXPECT_EQ(record.At("verdict"), Value("fail"));
 }
 
+TEST_F(VerifyTest, TagsOfEqualNamesCarryTheFolderAboveWhereverTheProgramStarts) {
+  options_.schemes = {"oscar"};
+  fs::create_directories(folder_ / "other");
+  GoodEntry("tag");
+  GoodEntry("other/tag");
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  options_.zoo = {"tag", "other/tag/"};
+  const Verification result = Run();
+  fs::current_path(before);
+  EXPECT_NO_THROW(Named(result.schemes, "oscar:" + folder_.filename().string() + "/tag"));
+  EXPECT_NO_THROW(Named(result.schemes, "oscar:other/tag"));
+}
+
 TEST_F(VerifyTest, RefusesTextSeenInCalibration) {
   // One of three sequences is the calibration text.
   TraceHeader seen = held_out_;

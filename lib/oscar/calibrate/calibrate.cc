@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "oscar/calibrate/clips.h"
 #include "oscar/calibrate/layer_fits.h"
@@ -40,14 +41,19 @@ std::vector<std::string> HashTraces(const CalibrateOptions& options, int threads
   return hashes;
 }
 
-// The same text twice in one calibration weighs twice: odd, but not wrong.
+// The same text twice in the moments of one layer weighs twice: odd, but not wrong. Traces of the
+// same text with different layers are the parts of one dump.
 void WarnAboutRepeats(const TraceSet& traces, const RunContext& context) {
-  std::set<std::string> seen;
+  std::set<std::pair<std::string, int>> seen;
   int64_t repeated = 0;
   for (const TraceReader& trace : traces.traces()) {
     for (const TraceSequence& sequence : trace.header().sequences) {
       if (sequence.sha256.empty()) continue;
-      repeated += seen.insert(sequence.sha256).second ? 0 : 1;
+      bool fresh = true;
+      for (const int layer : trace.header().layers) {
+        fresh = seen.emplace(sequence.sha256, layer).second && fresh;
+      }
+      repeated += fresh ? 0 : 1;
     }
   }
   if (repeated > 0) {

@@ -1,7 +1,10 @@
 #include "oscar/calibrate/layer_fits.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "oscar/core/error.h"
 #include "oscar/core/parallel.h"
 #include "oscar/quant/transform.h"
 
@@ -34,6 +37,24 @@ SideFits FitSideOf(const LayerMoments& moments, int layer, const std::optional<T
   return side;
 }
 
+// The moment `sst` is lost when traces are merged whose tokens do not all have rows. Then every
+// file has it, and "dump it" would be no help.
+void CheckScoreWeights(const TraceSet& traces, const LayerMoments& moments, int layer,
+                       const CalibrateOptions& options) {
+  if (options.value_target != Target::kSst || moments.Has(Moment::kSst)) return;
+  if (options.fit.composition == Composition::kHadamard || traces.traces().size() < 2) return;
+  for (const TraceReader& trace : traces.traces()) {
+    if (!std::ranges::binary_search(trace.header().layers, layer)) continue;
+    if (!trace.ReadMoments(layer).Has(Moment::kSst)) return;
+  }
+  throw Error(ErrorCode::kData,
+              fmt::format("layer {}, values (sst): score weights of several traces cannot be added "
+                          "up, because they depend on the queries of all of them",
+                          layer),
+              "dump all text in one run, or the rows of all tokens (--rows-tokens), or use "
+              "--v-target svsv");
+}
+
 }  // namespace
 
 Transform SideFits::Rotation() const {
@@ -64,6 +85,7 @@ std::map<int, LayerFits> FitLayers(const TraceSet& traces, const CalibrateOption
       LayerFits& fit = fits.at(layer);
       fit.shape = moments.shape;
       fit.tokens = moments.count;
+      CheckScoreWeights(traces, moments, layer, options);
       fit.key = FitSideOf(moments, layer, options.key_target, true, options);
       fit.value = FitSideOf(moments, layer, options.value_target, false, options);
     });

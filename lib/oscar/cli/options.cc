@@ -91,7 +91,7 @@ void AddCommonOptions(OptionTable& table, CommonOptions& common) {
       "json", &common.json,
       {"print one JSON object instead of text",
        "Sorted keys, one object on standard output; errors are JSON too, on standard error."});
-  table.Flag("quiet", &common.quiet, {"print errors only", "Default: off."});
+  table.Flag("quiet", &common.quiet, {"print only results and errors", "Default: off."});
   table.Short("q");
   table.Flag("verbose", &common.verbose, {"print decisions and timings", "Never changes results."});
   table.Short("v");

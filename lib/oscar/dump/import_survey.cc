@@ -86,7 +86,12 @@ std::vector<int64_t> ReadSeqLens(const fs::path& file) {
     throw Error(ErrorCode::kFormat, fmt::format("{}: expected a list of lengths, found shape {}",
                                                 file.string(), tensor.shape));
   }
-  std::vector<int64_t> lengths = tensor.ToInts();
+  std::vector<int64_t> lengths;
+  try {
+    lengths = tensor.ToInts();
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}: {}", file.string(), e.what()), e.hint());
+  }
   for (const int64_t length : lengths) {
     if (length < 0 || length > (int64_t{1} << 40)) {
       throw Error(ErrorCode::kFormat,

@@ -66,7 +66,9 @@ std::vector<std::string> UniqueTags(const std::vector<ZooEntry>& entries) {
         entries, [&](const ZooEntry& other) { return other.Tag() == entry.Tag(); });
     std::string tag = entry.Tag();
     if (same > 1) {
-      tag = entry.folder.lexically_normal().parent_path().filename().string() + "/" + tag;
+      const std::filesystem::path folder =
+          std::filesystem::absolute(entry.folder / "").lexically_normal().parent_path();
+      tag = folder.parent_path().filename().string() + "/" + tag;
     }
     while (std::ranges::find(tags, tag) != tags.end()) tag += "'";
     tags.push_back(tag);

@@ -132,6 +132,10 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
   Value::Array& known = verification.inputs["overlap"].MutableArray();
   std::ranges::move(overlap, std::back_inserter(known));
   DescribeInputs(options, *model, verification);
+  verification.inputs["zoo"] = DescribeEntries(entries);
+  if (verification.settings.Find("sink") == nullptr) {
+    verification.settings = DescribeSettings(shared, text.window);
+  }
   const std::vector<KvScheme> schemes =
       Schemes(options, shared, shapes, entries.rotations, verification.notes);
   const std::vector<EndToEndResult> results =

@@ -46,16 +46,6 @@ Value DescribeTraces(const TraceSet& set) {
   return list;
 }
 
-Value DescribeEntries(const EntrySet& set) {
-  Value::Array list;
-  for (size_t i = 0; i < set.entries.size(); ++i) {
-    list.push_back(Value::Object{{"tag", set.tags[i]},
-                                 {"key_sha256", Sha256File(set.entries[i].key_path.string())},
-                                 {"value_sha256", Sha256File(set.entries[i].value_path.string())}});
-  }
-  return list;
-}
-
 Value DescribeModel(const TraceSet& set) {
   const Value& manifest = set.traces().front().header().manifest;
   const auto text = [&](const char* key) {
@@ -63,22 +53,6 @@ Value DescribeModel(const TraceSet& set) {
     return found == nullptr ? Value() : *found;
   };
   return Value::Object{{"id", text("model_id")}, {"config_hash", text("config_hash")}};
-}
-
-Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens) {
-  const MethodSettings& method = options.method;
-  Value settings =
-      Value::Object{{"sink", method.windows.sink},
-                    {"recent", method.windows.recent},
-                    {"windows", method.use_windows},
-                    {"group_size", method.group_size},
-                    {"scale_dtype", NameOf(method.scale_type)},
-                    {"clip_mode", method.clip_mode == ClipMode::kSort ? "sort" : "bisect"},
-                    {"as_served", method.as_served},
-                    {"positions", options.positions},
-                    {"seed", options.seed},
-                    {"context_tokens", context_tokens}};
-  return settings;
 }
 
 void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
@@ -114,6 +88,32 @@ void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
 }
 
 }  // namespace
+
+Value DescribeEntries(const EntrySet& set) {
+  Value::Array list;
+  for (size_t i = 0; i < set.entries.size(); ++i) {
+    list.push_back(Value::Object{{"tag", set.tags[i]},
+                                 {"key_sha256", Sha256File(set.entries[i].key_path.string())},
+                                 {"value_sha256", Sha256File(set.entries[i].value_path.string())}});
+  }
+  return list;
+}
+
+Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens) {
+  const MethodSettings& method = options.method;
+  Value settings =
+      Value::Object{{"sink", method.windows.sink},
+                    {"recent", method.windows.recent},
+                    {"windows", method.use_windows},
+                    {"group_size", method.group_size},
+                    {"scale_dtype", NameOf(method.scale_type)},
+                    {"clip_mode", method.clip_mode == ClipMode::kSort ? "sort" : "bisect"},
+                    {"as_served", method.as_served},
+                    {"positions", options.positions},
+                    {"seed", options.seed},
+                    {"context_tokens", context_tokens}};
+  return settings;
+}
 
 Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context) {
   if (options.traces.empty()) throw Error(ErrorCode::kUsage, "no trace was given");

@@ -46,6 +46,13 @@ struct Verification {
 // and what ReadZooEntry and TraceReader throw. `progress` gets the work, warnings go to `notes`.
 Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context);
 
+// The report's `settings`; bits per element are counted at a context of `context_tokens`.
+Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens);
+
+// The report's `inputs.zoo`: tags and hashes of the files.
+struct EntrySet;
+Value DescribeEntries(const EntrySet& entries);
+
 // Schemes in table order for a model: what `--schemes` stands for. "all" leaves out what does not
 // fit the settings or lacks rotations and says so in `notes`; a named scheme that does not fit
 // throws Error(kUsage).
