@@ -192,5 +192,19 @@ TEST_F(Entry, AbsentFolder) {
   EXPECT_THAT(Refusal().what(), HasSubstr("no such folder"));
 }
 
+TEST_F(Entry, ForceReplacesEntriesAndNothingElse) {
+  Write(false);
+  Write(true);
+  WriteTextFile(folder_ / "notes.txt", "mine");
+  try {
+    Write(true);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kIo);
+    EXPECT_THAT(e.what(), testing::HasSubstr("notes.txt"));
+  }
+  EXPECT_EQ(ReadTextFile(folder_ / "notes.txt"), "mine");
+}
+
 }  // namespace
 }  // namespace oscar
