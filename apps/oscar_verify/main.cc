@@ -3,7 +3,6 @@
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
 #include "oscar/metrics/selftest.h"
-#include "oscar/model/backend.h"
 #include "oscar/report/selftest_report.h"
 #include "oscar/report/verify_report.h"
 #include "oscar_verify/options.h"
@@ -34,7 +33,7 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
 int main(int argc, char** argv) {
   oscar::VerifyArguments arguments;
   oscar::cli::OptionTable table = oscar::VerifyTable(arguments);
-  return oscar::cli::RunProgram(argc, argv, table, {{"LibTorch", oscar::LibTorchVersion()}},
+  return oscar::cli::RunProgram(argc, argv, table, oscar::VerifyLibraries(),
                                 [&](const CommonOptions& common, const oscar::RunContext& context) {
                                   return Verify(arguments, common, context);
                                 });

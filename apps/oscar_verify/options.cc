@@ -29,7 +29,13 @@ void AddInputs(cli::OptionTable& table, VerifyArguments& a) {
                {"chat template for --text", "auto recognises the model's own template."});
   table.Int("tokens", "N", &a.tokens, 1, kMany, {"tokens of --text to run", ""});
   table.Int("window", "N", &a.window, 1, kMany, {"tokens of one sequence of --text", ""});
-  table.Text("device", "DEVICE", &a.device, {"cpu, cuda or cuda:<i>", "Where --model runs."});
+  table.Text("device", "DEVICE", &a.device,
+             {"cpu, cuda, cuda:<i> or twin",
+              "Where --model runs, and what --traces are verified with: cpu computes the metrics "
+              "of every scheme; cuda runs the CUDA kernels that serve a cache, beside the BF16 "
+              "kernel, and reports from their own output (needs a build with -DOSCAR_CUDA=ON and "
+              "a Hopper GPU); twin runs the arithmetic of these kernels on the CPU, for --traces "
+              "only."});
 }
 
 void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
@@ -58,7 +64,8 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
              {"clip ratios of all schemes that clip",
               "Instead of an entry's own ratios and of the public 0.96,0.92."});
   table.Flag("as-served", &a.as_served,
-             {"round rotations and rotated rows to bfloat16, as engines do", "Default: off."});
+             {"round rotations and rotated rows to bfloat16, as engines do",
+              "Default: off. The kernels of --device cuda and twin always do."});
   table.Int("positions", "N", &a.positions, 1, kMany,
             {"query positions per sequence of a trace", "Evenly spaced."});
   table.Flag("controls", &a.controls,
@@ -71,7 +78,9 @@ void AddVerdict(cli::OptionTable& table, VerifyArguments& a) {
   table.Section("Verdict and output");
   table.Text("gates", "FILE", &a.gates,
              {"gates that make the verdict",
-              "Default: the built-in copy of configs/verify/default.json."});
+              "Default: the built-in copy of configs/verify/default.json, or of "
+              "configs/verify/kernels.json on kernels, whose agreement with their CPU twins is a "
+              "gate in any case."});
   table.Flag("allow-overlap", &a.allow_overlap,
              {"measure on text that calibration has seen", "Default: refused."});
   table.Flag(
@@ -165,6 +174,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.traces.controls = a.controls;
   o.traces.allow_overlap = a.allow_overlap;
   o.traces.gates = a.gates;
+  o.traces.device = a.device;
   o.model.model = a.model;
   o.model.text.assign(a.text.begin(), a.text.end());
   o.model.chat_template = a.chat_template;

@@ -50,6 +50,9 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
                                           const EvaluationSettings& settings,
                                           const RunContext& context);
 
+// Throws Error(kMismatch) when the traces of a set hold different layers.
+void CheckSameLayers(const TraceSet& set);
+
 // Mean stored bits per element over all layers at a context of `tokens` tokens.
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens);
 

@@ -7,9 +7,11 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/model/backend.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/end_to_end.h"
+#include "oscar/verify/verify.h"
 #include "oscar/weights/fingerprint.h"
 
 namespace oscar {
@@ -144,6 +146,10 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
     const double bits = MeanBits(schemes[i], shapes, text.window);
     AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
   }
+}
+
+std::vector<std::pair<std::string, std::string>> VerifyLibraries() {
+  return {{"LibTorch", LibTorchVersion()}};
 }
 
 }  // namespace oscar
