@@ -1,2 +1,2 @@
 # Without LibTorch it verifies on traces; --model says that it cannot.
-oscar_add_program(oscar-verify LIBRARIES oscar::verify oscar::report oscar::metrics)
+oscar_add_program(oscar-verify LIBRARIES oscar::bench oscar::verify oscar::report oscar::metrics)
