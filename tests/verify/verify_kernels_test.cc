@@ -217,6 +217,26 @@ TEST_F(KernelVerifyTest, EqualRunsGiveEqualRecordsWhateverTheThreads) {
   EXPECT_EQ(BuildRecord(On("twin"), ReadKernelGates({})).ToJson(), one);
 }
 
+TEST_F(KernelVerifyTest, TheDeviceGivesWhatTheTwinsGive) {
+  if (DeviceCount() == 0) GTEST_SKIP() << "no CUDA device, or a build without CUDA kernels";
+  options_.zoo = {Entry()};
+  for (const bool use_windows : {true, false}) {
+    options_.method.use_windows = use_windows;
+    const Verification cpu = On("cpu"), device = On("cuda");
+    for (const SchemeResult& scheme : device.schemes) {
+      for (const SchemeResult& expected : cpu.schemes) {
+        if (expected.name == scheme.name) ExpectSameMetrics(expected, scheme);
+      }
+    }
+    const Value record = BuildRecord(device, ReadKernelGates({}));
+    for (const Value& gate : record.At("gates").AsArray()) {
+      if (!gate.At("metric").AsString().starts_with("kernel_")) continue;
+      EXPECT_TRUE(gate.At("passed").AsBool()) << gate.ToJson();
+    }
+    EXPECT_EQ(record.At("volatile").At("kernels").AsArray().size(), device.schemes.size());
+  }
+}
+
 // A backend whose kernels are wrong in one place.
 class FaultyBackend final : public KernelBackend {
  public:

@@ -1,11 +1,11 @@
 #include "oscar/bench/kernel_bench.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "oscar/bench/measure.h"
 #include "oscar/core/error.h"
+#include "oscar/cuda/device_name.h"
 
 namespace oscar {
 namespace {
@@ -13,36 +13,14 @@ namespace {
 constexpr int kReplays = 21;
 constexpr int64_t kReadBytes = int64_t{4} << 30;
 
-int DeviceIndex(const std::string& device) {
-  if (device == "cuda") return 0;
-  int index = -1;
-  if (device.starts_with("cuda:")) {
-    const char* const end = device.data() + device.size();
-    const auto parsed = std::from_chars(device.data() + 5, end, index);
-    if (parsed.ec != std::errc() || parsed.ptr != end) index = -1;
-  }
-  if (index < 0) {
-    throw Error(ErrorCode::kUsage,
-                "unknown device '" + device + "': expected cuda or cuda:<index>");
-  }
-  return index;
-}
-
 }  // namespace
 
 std::unique_ptr<BenchDevice> OpenBenchDevice(const std::string& device) {
-  const int index = DeviceIndex(device);
-  if (!HasCuda()) {
-    throw Error(ErrorCode::kDevice, "no CUDA device: this build has no CUDA kernels",
-                "build with cmake --preset release -DOSCAR_CUDA=ON where the CUDA toolkit is "
-                "installed, and run it on a Hopper GPU");
+  if (CudaDeviceIndex(device) < 0) {
+    throw Error(ErrorCode::kUsage,
+                "unknown device '" + device + "': expected cuda or cuda:<index>");
   }
-  if (DeviceCount() == 0) {
-    throw Error(ErrorCode::kDevice, "no CUDA device can be used",
-                "the benchmark needs a Hopper GPU and its driver");
-  }
-  UseDevice(index);
-  return std::make_unique<KernelBench>(index);
+  return std::make_unique<KernelBench>(UseCudaDevice(device, ""));
 }
 
 KernelBench::KernelBench(int device) : device_(device), info_(QueryDevice(device)) {}

@@ -62,6 +62,7 @@ void ForEachRequest(const DecodeShape& shape, std::span<const RequestLengths> le
                                              const DecodeOutputs&)>& body);
 
 std::unique_ptr<KernelBackend> MakeTwinBackend(int threads);
+// `device` must be the current one (UseDevice).
 std::unique_ptr<KernelBackend> MakeDeviceBackend(int device);
 
 }  // namespace oscar

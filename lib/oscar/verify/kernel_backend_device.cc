@@ -13,10 +13,7 @@ constexpr int kReplays = 7;
 
 class DeviceBackend final : public KernelBackend {
  public:
-  explicit DeviceBackend(int device) : device_(device) {
-    UseDevice(device);
-    stream_ = std::make_unique<DeviceStream>();
-  }
+  explicit DeviceBackend(int device) : device_(device) {}
 
   std::string name() const override { return "cuda"; }
   Value Describe() const override {
@@ -46,14 +43,14 @@ class DeviceBackend final : public KernelBackend {
   void Release() override { memory_.clear(); }
 
   void Write(const CacheShape& shape, std::span<const WriteJob> jobs) override {
-    LaunchWrite(shape, jobs, stream_->get());
-    stream_->Synchronize();
+    LaunchWrite(shape, jobs, stream_.get());
+    stream_.Synchronize();
   }
   void Decode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
               const DecodeInputs& inputs, const DecodeOutputs& outputs) override {
     DecodeWorkspace& workspace = Planned(shape, lengths);
-    LaunchDecode(workspace, inputs, outputs, stream_->get());
-    stream_->Synchronize();
+    LaunchDecode(workspace, inputs, outputs, stream_.get());
+    stream_.Synchronize();
   }
 
   std::optional<double> TimeWrite(const CacheShape& shape,
@@ -78,19 +75,19 @@ class DeviceBackend final : public KernelBackend {
   DecodeWorkspace& Planned(const DecodeShape& shape, std::span<const RequestLengths> lengths) {
     workspace_ = std::make_unique<DecodeWorkspace>(
         shape, std::max<int64_t>(1, static_cast<int64_t>(lengths.size())));
-    workspace_->Plan(lengths, *stream_);
-    stream_->Synchronize();
+    workspace_->Plan(lengths, stream_);
+    stream_.Synchronize();
     return *workspace_;
   }
 
   double Median(const std::function<void(Stream)>& work) const {
-    const DeviceGraph graph(*stream_, [&](Stream stream) {
+    const DeviceGraph graph(stream_, [&](Stream stream) {
       for (int i = 0; i < kLaunchesPerGraph; ++i) work(stream);
     });
-    graph.Launch(*stream_);
+    graph.Launch(stream_);
     std::vector<double> times;
     for (int i = 0; i < kReplays; ++i) {
-      times.push_back(DeviceMilliseconds(*stream_, [&](Stream) { graph.Launch(*stream_); }) /
+      times.push_back(DeviceMilliseconds(stream_, [&](Stream) { graph.Launch(stream_); }) /
                       kLaunchesPerGraph);
     }
     std::ranges::sort(times);
@@ -98,7 +95,7 @@ class DeviceBackend final : public KernelBackend {
   }
 
   int device_;
-  std::unique_ptr<DeviceStream> stream_;
+  DeviceStream stream_;
   std::unique_ptr<DecodeWorkspace> workspace_;
   std::map<const void*, DeviceBuffer> memory_;
 };
