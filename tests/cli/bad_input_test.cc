@@ -102,6 +102,8 @@ class Inputs {
     WriteTextFile(folder_ / "bigids.txt", "1 2 99999999\n");
     WriteTextFile(folder_ / "gates.json", "{\"schema\": \"oscar.gates/1\", \"gates\": [{}]}");
     WriteTextFile(folder_ / "unknown.conf", "tokenz = 5\n");
+    WriteTextFile(folder_ / "nested.conf", "# settings\nconfig = \"other.conf\"\n");
+    WriteTextFile(folder_ / "open.conf", "text = [\"a#b.txt\",\n");
   }
 
   void Damage() const {
@@ -204,7 +206,18 @@ std::vector<Case> Cases() {
        {"--config", "@unknown.conf", "--model", "@model", "--text", "@text.txt", "--out",
         "@out/t.h5"},
        kUsage,
-       "unknown key 'tokenz'"},
+       "unknown.conf:1: unknown key 'tokenz'"},
+      {"DumpConfigNamesAConfig",
+       "oscar-dump",
+       {"--config", "@nested.conf", "--model", "@model", "--text", "@text.txt", "--out",
+        "@out/t.h5"},
+       kUsage,
+       "nested.conf:2: 'config' cannot stand in a configuration file"},
+      {"DumpConfigListWithoutEnd",
+       "oscar-dump",
+       {"--config", "@open.conf", "--model", "@model", "--out", "@out/t.h5"},
+       kUsage,
+       "open.conf:2: the list that starts in line 1 has no end"},
       {"DumpUnknownDevice",
        "oscar-dump",
        {"--model", "@model", "--text", "@text.txt", "--window", "64", "--device", "tpu", "--out",

@@ -83,7 +83,7 @@ void AddCommonOptions(OptionTable& table, CommonOptions& common) {
   table.Text("config", "FILE", &common.config,
              {"read options from FILE",
               "Lines of the form name = value with the long option names; the command line wins. "
-              "An unknown name is an error."});
+              "An unknown name is an error. The form: docs/formats/config.md."});
   table.Flag("print-config", &common.print_config,
              {"print the effective options with their origin and stop",
               "The output can be given back to --config."});

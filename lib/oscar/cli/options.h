@@ -103,6 +103,10 @@ struct EffectiveOption {
   std::string origin;  // "default", "config" or "command line"
 };
 
+// False for --config, --print-config and --version: they say what to do with a configuration and
+// are no part of one.
+bool IsConfigKey(std::string_view option);
+
 // Parses arguments (without the program's name) and the file named by --config into the targets.
 // Throws Error(kUsage) for an unknown option or key, a value out of range (expected and found),
 // a repeated single-valued option; missing required options are reported by CheckRequired.
