@@ -1,6 +1,5 @@
 #include "oscar/model/moment_accumulator.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <algorithm>
 #include <functional>
@@ -9,6 +8,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/model/second_moment.h"
+#include "oscar/model/torch_support.h"
 #include "oscar/weights/message.h"
 
 namespace oscar {
@@ -228,7 +228,7 @@ void MomentAccumulator::Add(int64_t sequence, const AttentionTensors& rows) {
   };
   const auto count = static_cast<int64_t>(items.size());
   if (rows.q.is_cpu()) {
-    at::parallel_for(0, count, 1, add);
+    ParallelRange(count, 1, add);
   } else {
     add(0, count);
   }
@@ -302,7 +302,7 @@ void MomentAccumulator::Impl::SstOnCpu(const at::Tensor& a, MomentTensor& sst,
       sums[static_cast<size_t>(item)].AddWeighted(values, w.const_data_ptr<double>());
     });
   };
-  at::parallel_for(0, items, 1, [&](int64_t first, int64_t last) {
+  ParallelRange(items, 1, [&](int64_t first, int64_t last) {
     const c10::InferenceMode inference;
     for (int64_t item = first; item < last; ++item) {
       int64_t block = 0;

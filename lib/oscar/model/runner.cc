@@ -26,7 +26,7 @@ void AppendRounded(const at::Tensor& x, std::vector<BFloat16>& out) {
   const float* from = host.const_data_ptr<float>();
   const auto start = static_cast<int64_t>(out.size());
   out.resize(static_cast<size_t>(start + host.numel()));
-  ParallelRows(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  ParallelRange(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
     RoundToBFloat16(from + begin, end - begin, out.data() + start + begin);
   });
 }
