@@ -58,8 +58,8 @@ void RowObserver::AddSequence(HeadRows<const BFloat16> q, HeadRows<const BFloat1
   GuardTorch(Message("layer ", m.layer, ", sequence ", sequence), [&] {
     AttentionTensors rows{View(q), View(k), View(v), {}};
     if (MomentAccumulator::NeedsOutputs(m.spec.moments)) {
-      rows.o =
-          CausalAttentionFloat64(rows.q, rows.k, rows.v, {m.shape.softmax_scale, m.shape.window});
+      rows.o = CausalAttentionFloat64(rows.q, rows.k, rows.v,
+                                      {m.shape.softmax_scale, m.shape.window, false});
     }
     m.moments.Add(sequence, rows);
   });

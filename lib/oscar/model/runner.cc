@@ -234,9 +234,10 @@ class LayerRun {
     }
     const at::Tensor hidden = stream.hidden.narrow(0, runner_.starts[s], tokens);
     const DecoderLayer::Heads heads = decoder_->Project(hidden, *runner_.rope, runner_.scratch);
-    const at::Tensor o =
-        StreamAttention(stream, layer_, heads, {shape_.softmax_scale, shape_.window},
-                        std::span(positions_).first(static_cast<size_t>(tokens)));
+    const AttentionRule rule{shape_.softmax_scale, shape_.window,
+                             runner_.options.fused_loops && runner_.device.is_cpu()};
+    const at::Tensor o = StreamAttention(stream, layer_, heads, rule,
+                                         std::span(positions_).first(static_cast<size_t>(tokens)));
     const AttentionTensors rows{heads.q, heads.k, heads.v, o};
     const auto sequence = static_cast<int64_t>(s);
     if (index == 0 && capture_) capture_->Add(sequence, rows);
