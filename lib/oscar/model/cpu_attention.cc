@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "oscar/core/error.h"
 #include "oscar/model/cpu_dispatch.h"
@@ -97,35 +98,54 @@ template <size_t kRows, size_t kVectors>
   return x < -126.0F ? 0.0F : p * power;
 }
 
+[[gnu::always_inline]] inline float LargestLane(Vector x) {
+  Vector y = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+  x = x > y ? x : y;
+  y = __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+  x = x > y ? x : y;
+  y = __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  x = x > y ? x : y;
+  return std::max(x[0], x[1]);
+}
+
 // Scores -> probabilities relative to the running maxima, for `keys` keys (a multiple of kLanes);
-// rescales sums and outputs when a maximum rises. Rows that saw no key yet have maximum -inf.
+// rescales sums [kQueries, kLanes] and outputs where a maximum rises. A row that saw no key yet has
+// maximum -inf.
 [[gnu::always_inline]] inline void SoftmaxBody(float* scores, int64_t keys, int64_t padded,
                                                float* maxima, float* sums, float* o) {
+  float raised[kQueries];
+  float factors[kQueries];
+  for (int64_t r = 0; r < kQueries; ++r) {
+    const float* row = scores + r * kKeys;
+    Vector largest = *reinterpret_cast<const Loose*>(row);
+    for (int64_t j = kLanes; j < keys; j += kLanes) {
+      const Vector x = *reinterpret_cast<const Loose*>(row + j);
+      largest = largest > x ? largest : x;
+    }
+    raised[r] = std::max(maxima[r], LargestLane(largest));
+  }
+  for (int64_t r = 0; r < kQueries; ++r) {
+    const float shift = raised[r] == kHidden ? 0.0F : raised[r];
+    factors[r] = Exp2(maxima[r] - shift);
+    maxima[r] = raised[r];
+    raised[r] = shift;
+  }
   for (int64_t r = 0; r < kQueries; ++r) {
     float* row = scores + r * kKeys;
-    float lanes[kLanes];
-    for (int64_t l = 0; l < kLanes; ++l) lanes[l] = row[l];
-    for (int64_t j = kLanes; j < keys; j += kLanes) {
-      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = std::max(lanes[l], row[j + l]);
+    float* sum = sums + r * kLanes;
+    const float shift = raised[r];
+    const float factor = factors[r];
+    if (factor != 1.0F) {
+      for (int64_t l = 0; l < kLanes; ++l) sum[l] *= factor;
+      for (int64_t c = 0; c < padded; ++c) o[r * padded + c] *= factor;
     }
-    float largest = maxima[r];
-    for (const float x : lanes) largest = std::max(largest, x);
-    const float shift = largest == kHidden ? 0.0F : largest;
-    const float factor = Exp2(maxima[r] - shift);
-    maxima[r] = largest;
-    for (float& x : lanes) x = 0;
     for (int64_t j = 0; j < keys; j += kLanes) {
       for (int64_t l = 0; l < kLanes; ++l) {
         const float p = Exp2(row[j + l] - shift);
         row[j + l] = p;
-        lanes[l] += p;
+        sum[l] += p;
       }
     }
-    for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-      for (int64_t l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-    }
-    sums[r] = sums[r] * factor + lanes[0];
-    for (int64_t c = 0; c < padded; ++c) o[r * padded + c] *= factor;
   }
 }
 
@@ -265,7 +285,7 @@ void CpuAttention::Run(int64_t task, Scratch& scratch) const {
   scratch.scores.resize(static_cast<size_t>(kQueries * kKeys));
   scratch.outputs.assign(static_cast<size_t>(kQueries * padded_v_), 0.0F);
   scratch.maxima.assign(static_cast<size_t>(kQueries), kHidden);
-  scratch.sums.assign(static_cast<size_t>(kQueries), 0.0F);
+  scratch.sums.assign(static_cast<size_t>(kQueries * kLanes), 0.0F);
   for (int64_t i = queries.begin; i < queries.end; ++i) {
     const float* from = q_.At(i, head);
     float* to = scratch.queries.data() + (i - queries.begin) * q_.dim;
@@ -280,7 +300,8 @@ void CpuAttention::Run(int64_t task, Scratch& scratch) const {
   for (int64_t i = queries.begin; i < queries.end; ++i) {
     const int64_t r = i - queries.begin;
     const float* from = scratch.outputs.data() + r * padded_v_;
-    const float share = 1.0F / scratch.sums[static_cast<size_t>(r)];
+    const auto lanes = scratch.sums.begin() + r * kLanes;
+    const float share = 1.0F / std::accumulate(lanes, lanes + kLanes, 0.0F);
     float* to = o_.At(i, head);
     for (int64_t c = 0; c < o_.dim; ++c) to[c] = from[c] * share;
   }

@@ -174,7 +174,7 @@ MomentAccumulator::MomentAccumulator(int layer, const LayerShape& shape,
     if (std::find(moments.begin(), moments.end(), id) == moments.end()) return std::nullopt;
     return id;
   };
-  impl_->wants_sst = wanted(Moment::kSst).has_value();
+  impl_->wants_sst = NeedsSecondPass(moments);
   const auto add = [&](char name, int64_t heads, int64_t dim, std::optional<Moment> matrices,
                        std::optional<Moment> sums,
                        const at::Tensor& (*rows)(const AttentionTensors&)) {
@@ -196,6 +196,10 @@ MomentAccumulator::~MomentAccumulator() = default;
 
 bool MomentAccumulator::NeedsOutputs(const std::vector<Moment>& moments) {
   return std::find(moments.begin(), moments.end(), Moment::kOo) != moments.end();
+}
+
+bool MomentAccumulator::NeedsSecondPass(const std::vector<Moment>& moments) {
+  return std::find(moments.begin(), moments.end(), Moment::kSst) != moments.end();
 }
 
 void MomentAccumulator::Impl::CheckFinite(int64_t sequence, const AttentionTensors& rows) const {
@@ -233,7 +237,7 @@ void MomentAccumulator::Add(int64_t sequence, const AttentionTensors& rows) {
     add(0, count);
   }
   m.CheckFinite(sequence, rows);
-  if (m.wants_sst) m.kept.push_back({rows.k.clone(), rows.v.clone()});
+  if (m.wants_sst) m.kept.push_back({rows.k, rows.v});
   m.count += static_cast<uint64_t>(rows.q.size(0));
 }
 

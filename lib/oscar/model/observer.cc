@@ -61,6 +61,10 @@ void RowObserver::AddSequence(HeadRows<const BFloat16> q, HeadRows<const BFloat1
       rows.o = CausalAttentionFloat64(rows.q, rows.k, rows.v,
                                       {m.shape.softmax_scale, m.shape.window, false});
     }
+    if (MomentAccumulator::NeedsSecondPass(m.spec.moments)) {
+      rows.k = rows.k.clone();  // the caller's memory is gone by then
+      rows.v = rows.v.clone();
+    }
     m.moments.Add(sequence, rows);
   });
   if (sequence < m.spec.row_sequences) {
