@@ -80,10 +80,14 @@ struct KvScheme {
 
   // Throws Error(kMismatch) naming the layer when the scheme has none for it.
   const LayerScheme& ForLayer(int layer) const;
-  // Mean stored bits per element of K and V of a context of `tokens` tokens, windows (16 bits) and
-  // metadata included.
+  // Mean stored bits per element of K and V that the last of `tokens` tokens sees, windows (16
+  // bits) and metadata included.
   double BitsPerElement(const LayerShape& shape, int layer, int64_t tokens) const;
 };
+
+// The same over all layers, each weighted by the elements that the last token sees of it.
+double MeanBitsPerElement(const KvScheme& scheme, const std::map<int, LayerShape>& layers,
+                          int64_t tokens);
 
 // What the cache gives back for rows x [tokens, H_kv, D] in the original coordinates:
 // x_hat = dequantise(quantise(x R)) R^-1. Windows are not applied here. `threads` for the loop.

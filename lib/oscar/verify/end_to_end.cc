@@ -9,6 +9,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/model/runner.h"
+#include "oscar/quant/windows.h"
 
 namespace oscar {
 namespace {
@@ -24,13 +25,15 @@ int64_t FirstAffected(const KvScheme& scheme) {
   return scheme.use_windows ? scheme.windows.sink + scheme.windows.recent : 0;
 }
 
-void CheckLengths(const std::vector<std::vector<int32_t>>& sequences,
-                  const std::vector<KvScheme>& schemes) {
-  size_t longest = 0;
-  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+void CheckQuantised(const ModelConfig& config, const std::vector<std::vector<int32_t>>& sequences,
+                    const std::vector<KvScheme>& schemes) {
+  const int64_t longest = LongestOf(sequences);
+  std::map<int, LayerShape> shapes;
+  for (int layer = 0; layer < config.layers; ++layer) shapes[layer] = config.ShapeOfLayer(layer);
   for (const KvScheme& scheme : schemes) {
+    if (scheme.use_windows) LayersKeptExact(shapes, scheme.windows, longest);
     // One more position is needed, since the last one predicts no token of the text.
-    if (static_cast<int64_t>(longest) > FirstAffected(scheme) + 1) continue;
+    if (longest > FirstAffected(scheme) + 1) continue;
     throw Error(ErrorCode::kData,
                 fmt::format("no position is quantised: sink {} + recent {} against a longest "
                             "sequence of {} tokens",
@@ -92,6 +95,12 @@ void AddTokenMetrics(const LogitComparison& logits, const KvScheme& scheme,
 
 }  // namespace
 
+int64_t LongestOf(const std::vector<std::vector<int32_t>>& sequences) {
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+  return static_cast<int64_t>(longest);
+}
+
 void SchemeTap::Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
                       HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) {
   OSCAR_CHECK(static_cast<int64_t>(positions.size()) == k.tokens);
@@ -111,7 +120,7 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
                                         const std::vector<std::vector<int32_t>>& sequences,
                                         const std::vector<KvScheme>& schemes,
                                         const std::string& device, const RunContext& context) {
-  CheckLengths(sequences, schemes);
+  CheckQuantised(weights.config(), sequences, schemes);
   ModelRunner runner(weights, sequences, device, context);
   std::vector<Stream> streams;
   std::vector<EndToEndResult> results;

@@ -38,8 +38,12 @@ struct EndToEndResult {
   std::vector<double> perplexity_ratio;  // exp(mean(nll_hat - nll))
 };
 
+// Tokens of the longest sequence.
+int64_t LongestOf(const std::vector<std::vector<int32_t>>& sequences);
+
 // Runs every sequence once per scheme plus once exactly; all schemes share each layer's weights.
-// Throws Error(kData) naming sink, recent and the longest sequence when no position is quantised.
+// Throws Error(kData) naming sink, recent and the longest sequence when no position is quantised,
+// and a sliding window when that is why.
 std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
                                         const std::vector<std::vector<int32_t>>& sequences,
                                         const std::vector<KvScheme>& schemes,

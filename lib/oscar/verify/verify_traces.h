@@ -49,6 +49,9 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
 // The report's `settings`; bits per element are counted at a context of `context_tokens`.
 Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens);
 
+// Says which layers see no quantised key.
+std::string ExactLayersNote(const std::vector<int>& layers);
+
 // The report's `inputs.zoo`: tags and hashes of the files.
 struct EntrySet;
 Value DescribeEntries(const EntrySet& entries);
