@@ -427,6 +427,18 @@ TEST_F(CalibrateTest, SearchLeavesOutLayersWhoseSlidingWindowIsRecent) {
   EXPECT_NO_THROW(Run());
 }
 
+TEST_F(CalibrateTest, RefusesHeadDimsThatCannotBePacked) {
+  WriteSynthetic({.layers = {4, 9}, .k_dims = {16, 10}}, options_.traces[0]);
+  for (const char* clip : {"search", "0.96,0.92", "off"}) {
+    const ClipGrid grid = options_.clip.grid;
+    options_.clip = ClipOptions::FromText(clip);
+    options_.clip.grid = grid;
+    const Error failure = Failure();
+    EXPECT_EQ(failure.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(failure.what(), HasSubstr("a.trace.h5: layer 9: head dim 10 of keys"));
+  }
+}
+
 TEST_F(CalibrateTest, RefusesAGroupSizeThatDoesNotFit) {
   WriteSynthetic({}, options_.traces[0]);
   options_.group_size = 12;

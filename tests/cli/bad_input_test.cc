@@ -10,6 +10,7 @@
 #include "oscar/core/value.h"
 #include "support/golden.h"
 #include "support/process.h"
+#include "trace/fake_trace.h"
 
 namespace oscar {
 namespace {
@@ -65,6 +66,7 @@ class Inputs {
     Make("oscar-calibrate", {"--traces", Resolve("@trace"), "--model-name", "tiny", "--sink", "4",
                              "--recent", "16", "--out", Resolve("@entry")});
     Damage();
+    WriteOddTrace();
   }
 
   std::vector<std::string> Dump(const std::string& text, const std::string& trace) const {
@@ -106,6 +108,14 @@ class Inputs {
     WriteTextFile(folder_ / "open.conf", "text = [\"a#b.txt\",\n");
   }
 
+  // A trace of heads that no 2-bit cache can hold: 6 channels of keys, 3 of values.
+  void WriteOddTrace() const {
+    const TraceHeader header = test::FakeHeader({64}, 1, {0});
+    TraceWriter writer(folder_ / "odd.h5", header, false, false);
+    writer.WriteLayer(test::FakeLayer(0, header));
+    writer.Finish();
+  }
+
   void Damage() const {
     const std::string trace = test::Slurp(folder_ / "trace");
     WriteTextFile(folder_ / "truncated.h5", trace.substr(0, trace.size() / 2));
@@ -123,6 +133,7 @@ class Inputs {
       WriteTextFile(file.path(), bytes);
     }
     fs::create_directories(folder_ / "emptyfolder");
+    fs::create_directories(folder_ / "misnamed" / "layer_00");
     fs::create_directories(folder_ / "noconfig");
     fs::create_directories(folder_ / "gpt");
     WriteTextFile(folder_ / "gpt" / "config.json", R"({"architectures": ["GPT2LMHeadModel"],
@@ -344,6 +355,11 @@ std::vector<Case> Cases() {
        {"--import", "@emptyfolder", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
        kFailed,
        "emptyfolder"},
+      {"DumpImportMisnamedLayer",
+       "oscar-dump",
+       {"--import", "@misnamed", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
+       kFailed,
+       "misnamed/layer_00: expected the name layer_<number>"},
       {"DumpImportWrongHeads",
        "oscar-dump",
        {"--import", "@dump", "--q-heads", "8", "--kv-heads", "2", "--out", "@out/t.h5"},
@@ -386,6 +402,17 @@ std::vector<Case> Cases() {
         "--min-tokens-per-dim", "1000", "--out", "@out/e"},
        kFailed,
        "layer 0"},
+      {"CalibrateHeadDimOfNoUse",
+       "oscar-calibrate",
+       {"--traces", "@odd.h5", "--model-name", "m", "--sink", "4", "--recent", "16", "--out",
+        "@out/e"},
+       kFailed,
+       "odd.h5: layer 0: head dim 6 of keys cannot be packed in 2 bits: expected a multiple of 4"},
+      {"VerifyHeadDimOfNoUse",
+       "oscar-verify",
+       {"--traces", "@odd.h5", "--sink", "4", "--recent", "16"},
+       kFailed,
+       "odd.h5: layer 0: head dim 6 of keys cannot be packed in 2 bits: expected a multiple of 4"},
       {"CalibrateOutputExists",
        "oscar-calibrate",
        {"--traces", "@trace", "--model-name", "m", "--sink", "4", "--recent", "16", "--out",

@@ -10,6 +10,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/quant/methods.h"
+#include "oscar/quant/packing.h"
 #include "oscar/quant/windows.h"
 
 namespace oscar {
@@ -72,18 +73,19 @@ TEST(KvScheme, BitsPerElementAtAContextIncludeTheWindows) {
 }
 
 TEST(QuantiserSpec, ValidateNamesTheFault) {
-  const auto refused = [](const QuantiserSpec& spec, int64_t dim) {
+  const auto refused = [](const QuantiserSpec& spec, int64_t dim,
+                          ErrorCode code = ErrorCode::kUsage) {
     try {
       spec.Validate(dim);
     } catch (const Error& error) {
-      return error.code() == ErrorCode::kUsage;
+      return error.code() == code;
     }
     return false;
   };
   QuantiserSpec spec;
   EXPECT_FALSE(refused(spec, 64));
-  EXPECT_TRUE(refused(spec, 6));
-  EXPECT_TRUE(refused(spec, 0));
+  EXPECT_TRUE(refused(spec, 6, ErrorCode::kUnsupported));
+  EXPECT_TRUE(refused(spec, 0, ErrorCode::kUnsupported));
   for (const int64_t group : {-1, 3, 65, 128}) {
     spec.group_size = group;
     EXPECT_TRUE(refused(spec, 64)) << group;
@@ -161,6 +163,29 @@ TEST(Windows, LayersKeptExactAreNamedUnlessTheyAreAll) {
         "no position is quantised: the sliding window of 8 tokens of layer 3 lies within "
         "the 8 recent tokens, and so does that of every layer (sink 4, longest sequence 40 "
         "tokens)");
+  }
+}
+
+TEST(Packing, RequirePackableNamesFileLayerAndSide) {
+  LayerShape good;
+  good.k_dim = 4;
+  good.v_dim = 96;
+  RequirePackable({{0, good}, {1, good}}, "a.trace.h5");
+  for (const bool key : {true, false}) {
+    for (const int64_t dim : {0, 1, 2, 6, 63, 66}) {
+      LayerShape bad = good;
+      (key ? bad.k_dim : bad.v_dim) = dim;
+      try {
+        RequirePackable({{0, good}, {7, bad}}, "a.trace.h5");
+        ADD_FAILURE() << dim;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+        EXPECT_EQ(std::string(e.what()), "a.trace.h5: layer 7: head dim " + std::to_string(dim) +
+                                             " of " + (key ? "keys" : "values") +
+                                             " cannot be packed in 2 bits: expected a multiple of "
+                                             "4");
+      }
+    }
   }
 }
 

@@ -304,6 +304,22 @@ TEST_F(VerifyTest, RefusesTracesInWhichNothingIsQuantised) {
   EXPECT_THAT(Run().notes, testing::Contains(HasSubstr("1 sequence was left out: too short")));
 }
 
+// The shape of the fake trace itself: keys of 6 channels, values of 3.
+TEST_F(VerifyTest, RefusesHeadDimsThatCannotBePacked) {
+  TraceWriter writer(folder_ / "odd.trace.h5", held_out_, false, false);
+  for (const int layer : held_out_.layers) writer.WriteLayer(test::FakeLayer(layer, held_out_));
+  writer.Finish();
+  options_.traces = {folder_ / "odd.trace.h5"};
+  for (const char* schemes : {"all", "naive", "hadamard"}) {
+    options_.schemes = {schemes};
+    const Error error = Refusal();
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << schemes;
+    EXPECT_THAT(error.what(), HasSubstr("odd.trace.h5: layer 2: head dim 6 of keys"));
+  }
+  options_.schemes = {"bf16"};
+  EXPECT_EQ(Run().schemes[0].metrics.at("attention_kl").summary.mean, 0);
+}
+
 TEST_F(VerifyTest, LayersWhoseSlidingWindowIsRecentAreLeftOut) {
   const auto write = [&](const std::string& name, const std::map<int, int64_t>& windows) {
     options_.traces = {test::WriteVerifyTrace(folder_ / name, held_out_, true, windows)};

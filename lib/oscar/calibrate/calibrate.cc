@@ -16,6 +16,7 @@
 #include "oscar/core/hash.h"
 #include "oscar/core/parallel.h"
 #include "oscar/linalg/blas.h"
+#include "oscar/quant/packing.h"
 #include "oscar/trace/trace.h"
 #include "oscar/zoo/entry.h"
 
@@ -39,6 +40,15 @@ std::vector<std::string> HashTraces(const CalibrateOptions& options, int threads
     }
   }
   return hashes;
+}
+
+// A rotation for heads that no 2-bit cache can hold would be of no use.
+void CheckShapes(const TraceSet& traces) {
+  for (const TraceReader& trace : traces.traces()) {
+    std::map<int, LayerShape> shapes;
+    for (const int layer : trace.header().layers) shapes[layer] = trace.shape(layer);
+    RequirePackable(shapes, trace.path().string());
+  }
 }
 
 // The same text twice in the moments of one layer weighs twice: odd, but not wrong. Traces of the
@@ -106,6 +116,7 @@ CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& con
   // of threads, and small eigenproblems gain nothing from more.
   SetBlasThreads(1);
   const TraceSet traces(options.traces);
+  CheckShapes(traces);
   WarnAboutRepeats(traces, context);
   const std::vector<std::string> hashes = HashTraces(options, context.threads);
   const std::map<int, LayerFits> fits = FitLayers(traces, options, context);

@@ -89,6 +89,22 @@ DumpResult ResultOf(const DumpOptions& options, const TraceHeader& header) {
   return result;
 }
 
+void WarnAboutPacking(const std::map<int, LayerShape>& shapes, const RunContext& context,
+                      DumpResult& result) {
+  for (const auto& [layer, shape] : shapes) {
+    for (const bool key : {true, false}) {
+      const int64_t dim = key ? shape.k_dim : shape.v_dim;
+      if (dim % kChannelsPerByte == 0) continue;
+      result.notes.push_back(
+          fmt::format("layer {}: head dim {} of {} is no multiple of {} and cannot be packed in 2 "
+                      "bits; oscar-calibrate and oscar-verify refuse such traces",
+                      layer, dim, key ? "keys" : "values", kChannelsPerByte));
+      context.progress->Warn(result.notes.back());
+      return;  // layers of one model are alike
+    }
+  }
+}
+
 void Tell(const RunContext& context, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) context.progress->Info(note);
 }

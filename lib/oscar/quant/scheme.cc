@@ -23,7 +23,9 @@ void QuantiserSpec::Validate(int64_t dim) const {
   }
   if (bits == 16) return;
   if (dim < 4 || dim % 4 != 0) {
-    refuse("head dim " + std::to_string(dim) + " cannot be packed: expected a multiple of 4");
+    throw Error(ErrorCode::kUnsupported,
+                "head dim " + std::to_string(dim) +
+                    " cannot be packed in 2 bits: expected a multiple of 4");
   }
   if (group_size < 0 || (group_size > 0 && dim % group_size != 0)) {
     refuse("group size " + std::to_string(group_size) + " does not divide the head dim " +

@@ -32,7 +32,8 @@ struct QuantiserSpec {
   ScaleType scale_type = ScaleType::kF32;
   Codebook codebook = Codebook::kMinMax;
 
-  // Throws Error(kUsage) when it does not fit rows of `dim` channels, naming the value.
+  // Throws Error(kUsage) when it does not fit rows of `dim` channels, naming the value, and
+  // Error(kUnsupported) when no 2-bit quantiser does.
   void Validate(int64_t dim) const;
   // Stored bits per element of a quantised row of `dim` channels, metadata included.
   double BitsPerElement(int64_t dim) const;

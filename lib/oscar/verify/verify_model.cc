@@ -144,6 +144,7 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
   if (verification.settings.Find("sink") == nullptr) {
     verification.settings = DescribeSettings(shared, text.window);
   }
+  RequireSchemesFit(options.schemes, shapes, options.model.string());
   NoteExactLayers(shapes, shared.method, sequences, verification.notes);
   const std::vector<KvScheme> schemes =
       Schemes(options, shared, shapes, entries.rotations, verification.notes);

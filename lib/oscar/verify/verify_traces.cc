@@ -135,6 +135,7 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
     CheckSameModel(entry, set.traces().front().header().manifest, shapes, "the traces",
                    result.notes);
   }
+  RequireSchemesFit(options.schemes, shapes, options.traces.front().string());
   const std::vector<KvScheme> schemes =
       SelectSchemes(options.schemes, shapes, options.method, entries.rotations, result.notes);
   const SequenceChoice choice =

@@ -56,6 +56,11 @@ std::string ExactLayersNote(const std::vector<int>& layers);
 struct EntrySet;
 Value DescribeEntries(const EntrySet& entries);
 
+// Throws Error(kUnsupported) naming `where`, layer and head dim when a scheme among `names` stores
+// 2 bits and a layer's rows cannot be packed so.
+void RequireSchemesFit(const std::vector<std::string>& names,
+                       const std::map<int, LayerShape>& layers, const std::string& where);
+
 // Schemes in table order for a model: what `--schemes` stands for. "all" leaves out what does not
 // fit the settings or lacks rotations and says so in `notes`; a named scheme that does not fit
 // throws Error(kUsage).
