@@ -480,6 +480,19 @@ std::vector<Case> Cases() {
         "@out/r"},
        kUsage,
        "same file"},
+      {"VerifyReportAndPageInOneFileByOtherNames",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--html", "@out/r", "--report",
+        "@out/../out/r"},
+       kUsage,
+       "same file"},
+      // The page could be written, the report cannot: its temporary name is too long.
+      {"VerifyReportNameTooLong",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--schemes", "bf16", "--html",
+        "@out/r.html", "--report", "@out/" + std::string(252, 'r')},
+       kFailed,
+       "cannot create"},
       {"ZooShowJunk", "oscar-zoo", {"show", "@junk"}, kFailed, "junk"},
       {"ZooShowEmptyFile", "oscar-zoo", {"show", "@empty"}, kFailed, "empty"},
       {"ZooShowMissing", "oscar-zoo", {"show", "@missing"}, kFailed, "missing"},
@@ -525,6 +538,11 @@ TEST(GoodInput, ARecordOfAModelsRunHoldsItsSettings) {
   EXPECT_EQ(record.At("settings").At("recent"), Value(17));
   EXPECT_EQ(record.At("settings").At("context_tokens"), Value(64));
   EXPECT_EQ(record.At("inputs").At("zoo").AsArray().size(), 1U);
+  const Value& run = record.At("volatile");
+  EXPECT_GT(run.At("seconds").At("model").AsDouble(), 0);
+  EXPECT_EQ(run.At("seconds").Find("traces"), nullptr);
+  EXPECT_TRUE(run.At("threads").is_int());
+  EXPECT_TRUE(run.At("processor").is_string());
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),

@@ -36,6 +36,7 @@ struct Verification {
   Value settings = Value::Object{};
   std::vector<SchemeResult> schemes;
   std::vector<std::string> notes;
+  Value times = Value::Object{};  // the report's `volatile` part
 };
 
 // Reads and checks everything, then measures. Throws
