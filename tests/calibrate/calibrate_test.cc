@@ -346,7 +346,8 @@ TEST_F(CalibrateTest, WarnsAboutTextThatCountsTwiceInALayer) {
     Run();
     return collector_.warnings;
   };
-  EXPECT_THAT(run({0, 1}, {1, 2}), testing::Contains(HasSubstr("4 sequences are repeated")));
+  EXPECT_THAT(run({0, 1}, {1, 2}),
+              testing::Contains(HasSubstr("4 sequences are repeated among the traces")));
   // The layers of one dump, spread over two files.
   EXPECT_THAT(run({0, 1}, {2, 3}), testing::Not(testing::Contains(HasSubstr("repeated"))));
 }

@@ -283,6 +283,7 @@ std::vector<Case> Cases() {
        "--clip"},
       {"ZooNoCommand", "oscar-zoo", {}, kUsage, "no command"},
       {"ZooUnknownCommand", "oscar-zoo", {"polish", "@entry"}, kUsage, "polish"},
+      {"ZooForce", "oscar-zoo", {"show", "@entry", "--force"}, kUsage, "--force"},
       {"ZooUnknownEngine", "oscar-zoo", {"env", "@entry", "--engine", "ollama"}, kUsage, "ollama"},
       // Files that are not there or not what they should be.
       {"DumpMissingModel",

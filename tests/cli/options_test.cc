@@ -248,5 +248,15 @@ TEST(Options, HelpNamesEveryOption) {
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));
 }
 
+TEST(Options, ProgramsThatWriteNothingHaveNoForce) {
+  CommonOptions common;
+  OptionTable table{"oscar-test", "reads only"};
+  table.WritesNothing();
+  AddCommonOptions(table, common);
+  EXPECT_THAT(LongHelp(table), testing::Not(HasSubstr("--force")));
+  EXPECT_THROW(ParseOptions(table, common, {"--force"}), Error);
+  EXPECT_THAT(LongHelp(Fixture().table), HasSubstr("--force"));
+}
+
 }  // namespace
 }  // namespace oscar::cli

@@ -15,6 +15,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
 #include "oscar/core/parallel.h"
+#include "oscar/core/printable.h"
 #include "oscar/linalg/blas.h"
 #include "oscar/quant/packing.h"
 #include "oscar/trace/trace.h"
@@ -68,7 +69,8 @@ void WarnAboutRepeats(const TraceSet& traces, const RunContext& context) {
   }
   if (repeated > 0) {
     context.progress->Warn(
-        fmt::format("{} sequences are repeated among the traces and count twice", repeated));
+        fmt::format("{} repeated among the traces: such text counts twice",
+                    Counted(repeated, "sequence") + (repeated == 1 ? " is" : " are")));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 #include "oscar/dump/manifest.h"
 #include "oscar/dump/runs.h"
 
@@ -136,11 +137,12 @@ std::string DumpText(const DumpResult& r) {
   };
   line("source", SourceText(r));
   line("layers", fmt::format("{} of {}", r.layers, r.model_layers));
-  line("tokens", fmt::format("{} in {} sequences{}", r.tokens, r.sequences,
+  line("tokens", fmt::format("{} in {}{}", r.tokens, Counted(r.sequences, "sequence"),
                              r.incomplete_sequences > 0
                                  ? fmt::format(", {} incomplete", r.incomplete_sequences)
                                  : ""));
-  line("rows", fmt::format("{} tokens of {} sequences", r.row_tokens, r.row_sequences));
+  line("rows", fmt::format("{} of {}", Counted(r.row_tokens, "token"),
+                           Counted(r.row_sequences, "sequence")));
   std::string moments;
   for (const Value& name : r.manifest.At("moments").AsArray()) {
     moments += (moments.empty() ? "" : " ") + name.AsString();

@@ -21,8 +21,9 @@ struct Stream {
   int index = 0;
 };
 
+// The first position that sees a quantised key.
 int64_t FirstAffected(const KvScheme& scheme) {
-  return scheme.use_windows ? scheme.windows.sink + scheme.windows.recent : 0;
+  return scheme.use_windows ? scheme.windows.ShortestUseful() - 1 : 0;
 }
 
 void CheckQuantised(const ModelConfig& config, const std::vector<std::vector<int32_t>>& sequences,
@@ -57,15 +58,18 @@ double HiddenError(const float* exact, const float* changed, int64_t tokens, int
   return std::sqrt(sum / static_cast<double>(tokens));
 }
 
-// One value per sequence.
+// One value per sequence that has token metrics, so that all metrics have the same samples.
 std::vector<double> HiddenErrors(const ModelRunner& runner, int stream, int64_t hidden,
+                                 const KvScheme& scheme,
                                  const std::vector<std::vector<int32_t>>& sequences) {
   std::vector<double> errors;
   int64_t start = 0;
   for (const auto& sequence : sequences) {
     const auto tokens = static_cast<int64_t>(sequence.size());
-    errors.push_back(HiddenError(runner.Hidden(0) + start * hidden,
-                                 runner.Hidden(stream) + start * hidden, tokens, hidden));
+    if (tokens > FirstAffected(scheme) + 1) {
+      errors.push_back(HiddenError(runner.Hidden(0) + start * hidden,
+                                   runner.Hidden(stream) + start * hidden, tokens, hidden));
+    }
     start += tokens;
   }
   return errors;
@@ -136,7 +140,7 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
     runner.RunLayer(nullptr, nullptr);
     for (size_t s = 0; s < streams.size(); ++s) {
       results[s].hidden_error.push_back(
-          HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences));
+          HiddenErrors(runner, streams[s].index, weights.config().hidden, schemes[s], sequences));
     }
     context.progress->Advance(1);
   }

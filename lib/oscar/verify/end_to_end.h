@@ -27,8 +27,9 @@ class SchemeTap final : public KvTap {
   int threads_;
 };
 
-// One value per sequence. Token metrics cover the positions that see at least one quantised key
-// (position >= sink + recent, every position without windows).
+// One value per sequence in which some position that predicts a token sees a quantised key
+// (position >= sink + recent, every position without windows); token metrics cover those positions.
+// docs/metrics.md has the formulas.
 struct EndToEndResult {
   std::string scheme;
   // [layers]: sqrt(mean over tokens of |h_hat - h|^2 / |h|^2) after each layer.

@@ -7,6 +7,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/printable.h"
 #include "oscar/quant/windows.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
@@ -82,6 +83,19 @@ void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
   }
 }
 
+void NoteShortSequences(const MethodSettings& method,
+                        const std::vector<std::vector<int32_t>>& sequences,
+                        std::vector<std::string>& notes) {
+  if (!method.use_windows) return;
+  // One more position is needed than for a trace: the last one predicts no token of the text.
+  const int64_t count = std::ranges::count_if(sequences, [&](const auto& sequence) {
+    return static_cast<int64_t>(sequence.size()) <= method.windows.ShortestUseful();
+  });
+  if (count == 0) return;
+  notes.push_back(fmt::format("end to end: {} left out: too short for anything to be quantised",
+                              Counted(count, "sequence") + (count == 1 ? " was" : " were")));
+}
+
 // Such layers count in no way here: their caches are exact in every scheme.
 void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettings& method,
                      const std::vector<std::vector<int32_t>>& sequences,
@@ -145,6 +159,7 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
     verification.settings = DescribeSettings(shared, text.window);
   }
   RequireSchemesFit(options.schemes, shapes, options.model.string());
+  NoteShortSequences(shared.method, sequences, verification.notes);
   NoteExactLayers(shapes, shared.method, sequences, verification.notes);
   const std::vector<KvScheme> schemes =
       Schemes(options, shared, shapes, entries.rotations, verification.notes);

@@ -6,6 +6,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/printable.h"
 #include "oscar/core/version.h"
 #include "oscar/trace/trace.h"
 #include "oscar/verify/belonging.h"
@@ -59,9 +60,8 @@ void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
                    std::vector<std::string>& notes) {
   const auto left_out = [&](int64_t count, const char* why) {
     if (count == 0) return;
-    notes.push_back(
-        fmt::format("{} left out: {}",
-                    count == 1 ? "1 sequence was" : fmt::format("{} sequences were", count), why));
+    notes.push_back(fmt::format("{} left out: {}",
+                                Counted(count, "sequence") + (count == 1 ? " was" : " were"), why));
   };
   left_out(choice.too_short, "too short for anything to be quantised");
   left_out(choice.incomplete, "cut off by a token budget");
@@ -85,7 +85,7 @@ void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
     notes.push_back(
         fmt::format("{} measured: per-layer numbers of few attention layers understate what a "
                     "whole model loses",
-                    layers == 1 ? "1 layer was" : fmt::format("{} layers were", layers)));
+                    Counted(layers, "layer") + (layers == 1 ? " was" : " were")));
   }
 }
 
