@@ -24,15 +24,17 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
   }
   oscar::CheckOutputs(arguments, common.force);
   const oscar::Value record = RunVerify(ToOptions(arguments), context);
-  if (!arguments.html.empty()) oscar::WriteTextFile(arguments.html, oscar::VerifyHtml(record));
-  if (!arguments.report.empty()) {
-    oscar::WriteTextFile(arguments.report, record.ToJson(2) + "\n");
-  }
+  std::vector<oscar::TextFile> files;
+  if (!arguments.html.empty()) files.push_back({arguments.html, oscar::VerifyHtml(record)});
+  if (!arguments.report.empty()) files.push_back({arguments.report, record.ToJson(2) + "\n"});
+  oscar::WriteTextFiles(files);
   return {oscar::VerifyText(record, arguments.layers || common.verbose), record,
           oscar::Passed(record)};
 }
 
-Outcome Bench(const oscar::BenchArguments& arguments, const oscar::RunContext& context) {
+Outcome Bench(const oscar::BenchArguments& arguments, const CommonOptions& common,
+              const oscar::RunContext& context) {
+  oscar::CheckOutput(arguments.report, common.force);
   const oscar::Value record = oscar::RunBench(ToOptions(arguments), arguments.device, context);
   if (!arguments.report.empty()) oscar::WriteTextFile(arguments.report, record.ToJson(2) + "\n");
   return {oscar::BenchText(record), record, true};
@@ -44,9 +46,10 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "bench") {
     oscar::BenchArguments arguments;
     oscar::cli::OptionTable table = oscar::BenchTable(arguments);
-    return oscar::cli::RunProgram(
-        argc - 1, argv + 1, table, oscar::VerifyLibraries(),
-        [&](const CommonOptions&, const auto& context) { return Bench(arguments, context); });
+    return oscar::cli::RunProgram(argc - 1, argv + 1, table, oscar::VerifyLibraries(),
+                                  [&](const CommonOptions& common, const auto& context) {
+                                    return Bench(arguments, common, context);
+                                  });
   }
   oscar::VerifyArguments arguments;
   oscar::cli::OptionTable table = oscar::VerifyTable(arguments);

@@ -88,7 +88,8 @@ void AddVerdict(cli::OptionTable& table, VerifyArguments& a) {
       {"check every metric with an error of known size, and stop", "Exit code 1 when one is off."});
   table.Flag("layers", &a.layers,
              {"print tables by region and by layer", "Always in --json and --html."});
-  table.Text("html", "FILE", &a.html, {"write the report as a page", ""});
+  table.Text("html", "FILE", &a.html,
+             {"write the report as a page", "With --report: both files or neither."});
   table.Text("report", "FILE", &a.report, {"write the record of --json to a file", ""});
 }
 
@@ -137,22 +138,28 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
   return table;
 }
 
+void CheckOutput(const std::string& file, bool force) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  const fs::path path = file;
+  const auto refuse = [&](const char* why, const char* hint) {
+    throw Error(ErrorCode::kIo, path.string() + why, hint);
+  };
+  if (fs::is_directory(path)) refuse(" is a folder", "name a file");
+  if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
+  if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
+    refuse(": its folder does not exist", "make the folder first");
+  }
+}
+
 void CheckOutputs(const VerifyArguments& arguments, bool force) {
   namespace fs = std::filesystem;
-  if (!arguments.html.empty() && arguments.html == arguments.report) {
+  const auto resolved = [](const std::string& path) { return fs::weakly_canonical(path); };
+  if (!arguments.html.empty() && !arguments.report.empty() &&
+      resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
-  for (const fs::path path : {arguments.html, arguments.report}) {
-    if (path.empty()) continue;
-    const auto refuse = [&](const char* why, const char* hint) {
-      throw Error(ErrorCode::kIo, path.string() + why, hint);
-    };
-    if (fs::is_directory(path)) refuse(" is a folder", "name a file");
-    if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
-    if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
-      refuse(": its folder does not exist", "make the folder first");
-    }
-  }
+  for (const std::string& file : {arguments.html, arguments.report}) CheckOutput(file, force);
 }
 
 VerifyOptions ToOptions(const VerifyArguments& a) {

@@ -25,6 +25,9 @@ struct VerifyArguments {
 cli::OptionTable VerifyTable(VerifyArguments& arguments);
 // Throws Error(kUsage) for a --clip that is no pair.
 VerifyOptions ToOptions(const VerifyArguments& arguments);
+// Refuses a file that could not be written, before hours of work and not after them: kIo when it
+// exists and `force` is not set, or its folder does not. An empty name passes.
+void CheckOutput(const std::string& file, bool force);
 // Refuses files for --html and --report that could not be written, before hours of work and not
 // after them: kUsage when both are one file, kIo when one exists and `force` is not set.
 void CheckOutputs(const VerifyArguments& arguments, bool force);

@@ -9,6 +9,8 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/metrics/attention.h"
+#include "oscar/quant/windows.h"
+#include "oscar/verify/belonging.h"
 #include "oscar/verify/collector.h"
 
 namespace oscar {
@@ -60,8 +62,10 @@ Measurement Measure(const AttentionReference& exact, const LayerRows& rows, cons
   m.projected = projected;
   m.attention = exact.Compare({k_hat, v_hat, k_window, v_window}, scheme.windows,
                               scheme.use_windows, threads);
-  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows);
-  m.value = CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows);
+  const int64_t sliding = rows.shape.window;
+  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows, sliding);
+  m.value =
+      CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows, sliding);
   return m;
 }
 
@@ -132,6 +136,15 @@ void CheckSameLayers(const TraceSet& set) {
   }
 }
 
+std::vector<int> MeasuredLayers(const TraceSet& set, const KvScheme& scheme) {
+  std::vector<int> layers = set.layers();
+  if (!scheme.use_windows) return layers;
+  const std::map<int, LayerShape> shapes = ShapesOf(set);
+  std::erase_if(layers,
+                [&](int layer) { return !SeesQuantisedKeys(shapes.at(layer), scheme.windows); });
+  return layers;
+}
+
 SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool use_windows) {
   SequenceChoice choice;
   const int64_t shortest = use_windows ? windows.ShortestUseful() : 1;
@@ -166,6 +179,8 @@ SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool
                 "dump held-out text with --rows-tokens");
   }
   if (choice.sequences.empty()) ChooseQueries(longest, 1, windows, use_windows);
+  for (const SequenceRef& sequence : choice.sequences) longest = std::max(longest, sequence.length);
+  if (use_windows) choice.exact_layers = LayersKeptExact(ShapesOf(set), windows, longest);
   return choice;
 }
 
@@ -180,11 +195,12 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
     OSCAR_CHECK(scheme.use_windows == schemes[0].use_windows);
   }
   CheckSameLayers(set);
+  const std::vector<int> layers = MeasuredLayers(set, schemes[0]);
   std::vector<Candidate> candidates = MakeCandidates(schemes, settings);
   context.progress->Begin("schemes on held-out rows",
-                          static_cast<int64_t>(set.layers().size() * sequences.size()),
+                          static_cast<int64_t>(layers.size() * sequences.size()),
                           "layer sequences");
-  for (const int layer : set.layers()) {
+  for (const int layer : layers) {
     for (size_t s = 0; s < sequences.size(); ++s) {
       context.cancel->ThrowIfCancelled("");
       const TraceReader& trace = set.traces()[sequences[s].trace];
@@ -194,8 +210,9 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
       const LayerRows rows{trace.shape(layer), sequences[s].length, read(TraceReader::Rows::kQ),
                            read(TraceReader::Rows::kK), read(TraceReader::Rows::kV)};
       const std::vector<float> o_proj = trace.ReadOProj(layer).value_or(std::vector<float>());
-      const std::vector<int64_t> queries = ChooseQueries(
-          rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows);
+      const std::vector<int64_t> queries =
+          ChooseQueries(rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows,
+                        rows.shape.window);
       const AttentionReference exact(rows.shape, rows.Q(), rows.K(rows.k), rows.V(rows.v), queries,
                                      context.threads, o_proj);
       for (Candidate& candidate : candidates) {
@@ -217,15 +234,7 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
 }
 
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens) {
-  double bits = 0;
-  double elements = 0;
-  for (const int layer : set.layers()) {
-    const LayerShape& shape = set.traces().front().shape(layer);
-    const auto weight = static_cast<double>(shape.kv_heads * (shape.k_dim + shape.v_dim));
-    bits += weight * scheme.BitsPerElement(shape, layer, tokens);
-    elements += weight;
-  }
-  return bits / elements;
+  return MeanBitsPerElement(scheme, ShapesOf(set), tokens);
 }
 
 }  // namespace oscar

@@ -235,9 +235,9 @@ class Evaluation {
         {k_view(key.quantised), v_view(value.quantised), k_view(key.window), v_view(value.window)},
         scheme.windows, scheme.use_windows, context_.threads);
     m.key = CompareRows(k, k_view(key.quantised), k_view(key.window), scheme.windows,
-                        scheme.use_windows);
+                        scheme.use_windows, shape.window);
     m.value = CompareRows(v, v_view(value.quantised), v_view(value.window), scheme.windows,
-                          scheme.use_windows);
+                          scheme.use_windows, shape.window);
     // Outputs are the decode kernel's own, not those that follow from the cache.
     const int64_t begin = c.batch->request_begin[s];
     const auto count = static_cast<size_t>(c.batch->request_begin[s + 1] - begin);
@@ -278,7 +278,7 @@ std::vector<KvScheme> KernelSchemes(std::vector<KvScheme> schemes, const TraceSe
                       " was left out: the kernels do not write its codes");
       continue;
     }
-    for (const int layer : set.layers()) {
+    for (const int layer : MeasuredLayers(set, scheme)) {
       KernelShapeOf(set.traces().front().shape(layer), scheme.ForLayer(layer));
     }
     fit.push_back(std::move(scheme));
@@ -310,11 +310,12 @@ KernelEvaluation EvaluateOnKernels(const TraceSet& set, std::span<const Sequence
                                         schemes[0].use_windows)});
     longest = std::max(longest, sequence.length);
   }
+  const std::vector<int> layers = MeasuredLayers(set, schemes[0]);
   Evaluation evaluation(settings, backend, context);
   context.progress->Begin("schemes on the kernels",
-                          static_cast<int64_t>(set.layers().size() * sequences.size()),
+                          static_cast<int64_t>(layers.size() * sequences.size()),
                           "layer sequences");
-  for (const int layer : set.layers()) {
+  for (const int layer : layers) {
     for (const std::vector<size_t>& group :
          GroupSequences(set.traces().front().shape(layer), positions)) {
       context.cancel->ThrowIfCancelled("");
