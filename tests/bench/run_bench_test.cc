@@ -8,6 +8,7 @@
 #include <set>
 
 #include "oscar/bench/cache_pool.h"
+#include "oscar/bench/measure.h"
 #include "oscar/bench/whole_model.h"
 #include "oscar/core/error.h"
 #include "oscar/report/bench_report.h"
@@ -120,6 +121,13 @@ TEST(Capacity, CountsBytesByHand) {
   const ModelShape untied = ModelShapeOf("qwen3-8b");
   EXPECT_EQ(StepBytes(untied, shape, CacheFormat::kInt2, {0, 0}, 0, 1),
             2 * (untied.Parameters() - 4096 * 151936));
+}
+
+TEST(MeasureLaunches, GraphsGoThroughAllCopies) {
+  EXPECT_EQ(LaunchesFor(int64_t{8} << 30, 1), 4);
+  EXPECT_EQ(LaunchesFor(400'000'000, 2), 10);
+  EXPECT_EQ(LaunchesFor(1 << 20, 480), 480);
+  EXPECT_EQ(LaunchesFor(1 << 10, 491520), 2000);
 }
 
 TEST(CachePool, EnoughCopiesAndEveryPageOnce) {

@@ -58,7 +58,8 @@ Spread KernelBench::Decode(const DecodeCase& c) {
   const DeviceBuffer q = Uploaded(rows.data(), outputs * 2), o(outputs * 2);
   const DeviceBuffer lse(c.batch * c.shape.q_heads * 4);
   stream_.Synchronize();
-  return MeasureLaunches(stream_, LaunchesFor(c.Bytes()), kReplays, [&](Stream s, int i) {
+  const int launches = LaunchesFor(c.Bytes(), CopiesBeyondL2(c.Bytes(), info_.l2_bytes));
+  return MeasureLaunches(stream_, launches, kReplays, [&](Stream s, int i) {
     DecodeInputs in = pool.Inputs(c, i);
     in.q = q.As<BFloat16>();
     LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
@@ -79,7 +80,7 @@ double KernelBench::Plan(const DecodeCase& c) {
 
 std::optional<Spread> KernelBench::Sdpa(const DecodeCase& c, SdpaKernel kernel) {
   if (!TorchPartAvailable()) return std::nullopt;
-  return TimeSdpa(c, kernel, PoolFor(c), device_, stream_);
+  return TimeSdpa(c, kernel, PoolFor(c), info_, device_, stream_);
 }
 
 StepTimes KernelBench::Step(const StepCase& c) {

@@ -21,8 +21,9 @@ Spread MeasureLaunches(const DeviceStream& stream, int launches, int replays,
   return {times.front(), times[times.size() / 2], times.back()};
 }
 
-int LaunchesFor(int64_t bytes) {
-  return static_cast<int>(std::clamp<int64_t>(int64_t{4'000'000'000} / bytes, 4, 100));
+int LaunchesFor(int64_t bytes, int64_t copies) {
+  const int64_t enough = std::clamp<int64_t>(int64_t{4'000'000'000} / bytes, 4, 100);
+  return static_cast<int>(std::clamp<int64_t>(copies, enough, 2000));
 }
 
 }  // namespace oscar

@@ -115,7 +115,7 @@ class ModelStep {
 bool TorchPartAvailable() { return HasTorchDecode(); }
 
 std::optional<Spread> TimeSdpa(const DecodeCase& c, SdpaKernel kernel, const CachePool& pool,
-                               int device, const DeviceStream& stream) {
+                               const DeviceInfo& info, int device, const DeviceStream& stream) {
   const int64_t outputs = c.batch * c.shape.q_heads * c.shape.cache.dim;
   const std::vector<BFloat16> rows = NormalRows(outputs, 6, 1);
   const DeviceBuffer q = Uploaded(rows.data(), outputs * 2);
@@ -139,7 +139,8 @@ std::optional<Spread> TimeSdpa(const DecodeCase& c, SdpaKernel kernel, const Cac
     // Twice, so that LibTorch holds the memory and the plan that the capture will ask for.
     for (int i = 0; i < 2; ++i) run(stream.get(), i);
     stream.Synchronize();
-    return MeasureLaunches(stream, LaunchesFor(c.Bytes()), kSdpaReplays, run);
+    return MeasureLaunches(stream, LaunchesFor(c.Bytes(), CopiesBeyondL2(c.Bytes(), info.l2_bytes)),
+                           kSdpaReplays, run);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) throw;
     return std::nullopt;

@@ -12,7 +12,7 @@ bool TorchPartAvailable();
 
 // Nothing when the kernel refuses the case. `pool` serves `c`, a BF16 case.
 std::optional<Spread> TimeSdpa(const DecodeCase& c, SdpaKernel kernel, const CachePool& pool,
-                               int device, const DeviceStream& stream);
+                               const DeviceInfo& info, int device, const DeviceStream& stream);
 
 // `pool` serves the attention of `c` with enough copies that layers in turn stay out of L2.
 StepTimes TimeStep(const StepCase& c, const CachePool& pool, const DeviceInfo& info, int device,

@@ -7,8 +7,8 @@ namespace oscar {
 bool TorchPartAvailable() { return false; }
 
 std::optional<Spread> TimeSdpa(const DecodeCase& /*c*/, SdpaKernel /*kernel*/,
-                               const CachePool& /*pool*/, int /*device*/,
-                               const DeviceStream& /*stream*/) {
+                               const CachePool& /*pool*/, const DeviceInfo& /*info*/,
+                               int /*device*/, const DeviceStream& /*stream*/) {
   return std::nullopt;
 }
 
