@@ -14,10 +14,10 @@
 namespace oscar {
 namespace {
 
-// Sequences are batched together up to this many tokens and slot-list entries, so that rows and
-// lists of a batch stay in the hundreds of megabytes.
+// Sequences are batched together up to this many tokens and slot-list entries (keys that some query
+// sees), so that rows, lists and the exact logits of a batch stay in the hundreds of megabytes.
 constexpr int64_t kBatchTokens = int64_t{1} << 17;
-constexpr int64_t kBatchEntries = int64_t{1} << 25;
+constexpr int64_t kBatchEntries = int64_t{1} << 23;
 
 bool IsRows(const LayerScheme& scheme) {
   return scheme.key.quantiser.bits == 16 && scheme.value.quantiser.bits == 16;

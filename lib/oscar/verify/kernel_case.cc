@@ -223,10 +223,16 @@ KernelOutput RunKernels(const KernelCase& c, KernelBackend& backend, bool timed)
   void* const rotated_q = backend.Allocate(outputs * dim * 2);
   const void* const quantised_writes = Put(backend, batch.QuantisedWrites());
   const void* const row_writes = Put(backend, batch.RowWrites());
-  const WriteJob jobs[] = {QuantisedJob(c, c.key, key, quantised_writes),
-                           QuantisedJob(c, c.value, value, quantised_writes),
-                           RowJob(c, c.key, key, row_writes), RowJob(c, c.value, value, row_writes),
-                           QueryJob(c, key, q, rotated_q)};
+  std::vector<WriteJob> jobs;
+  if (!batch.quantised_slots.empty()) {
+    jobs.push_back(QuantisedJob(c, c.key, key, quantised_writes));
+    jobs.push_back(QuantisedJob(c, c.value, value, quantised_writes));
+  }
+  if (!batch.row_slots.empty()) {
+    jobs.push_back(RowJob(c, c.key, key, row_writes));
+    jobs.push_back(RowJob(c, c.value, value, row_writes));
+  }
+  jobs.push_back(QueryJob(c, key, q, rotated_q));
   backend.Write(c.shape.cache, jobs);
   const WriteJob own[] = {OwnRowsJob(c, c.key, key), OwnRowsJob(c, c.value, value)};
   backend.Write(c.shape.cache, own);
