@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "oscar/core/error.h"
+#include "oscar/core/outputs.h"
 
 namespace oscar {
 namespace {
@@ -159,6 +160,11 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
       resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
+  std::vector<fs::path> inputs = {arguments.model, arguments.gates};
+  for (const auto* list : {&arguments.zoo, &arguments.traces, &arguments.text}) {
+    inputs.insert(inputs.end(), list->begin(), list->end());
+  }
+  RefuseInputsAsOutputs(inputs, {arguments.html, arguments.report});
   for (const std::string& file : {arguments.html, arguments.report}) CheckOutput(file, force);
 }
 

@@ -41,6 +41,10 @@ void InstallHandlers(CancelToken* cancel) {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // A file beyond the limit of its size then fails like one on a full disk, with a message.
+  action.sa_handler = SIG_IGN;
+  action.sa_flags = 0;
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 // A standard stream that was closed by the caller would give its number to the next file that is
