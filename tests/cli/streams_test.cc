@@ -56,6 +56,18 @@ TEST(Streams, MessagesThatNobodyCanReadChangeNoExitCode) {
   EXPECT_EQ(Shell("", "oscar-zoo", "show no-such-file", "2>/dev/full").exit_code, 3);
 }
 
+TEST(Streams, VerboseSaysOptionsAndCostsOnStandardError) {
+  const std::string zoo = "validate '" + test::ZooSamples().string() + "/Qwen3.5-4B/hadamard' ";
+  const test::ProcessResult plain = Shell("", "oscar-zoo", zoo, "");
+  const test::ProcessResult verbose = Shell("", "oscar-zoo", zoo + "--verbose --threads 3", "");
+  EXPECT_EQ(verbose.out, plain.out);
+  EXPECT_EQ(plain.err, "");
+  EXPECT_THAT(verbose.err, HasSubstr("oscar-zoo: --threads 3 (command line)"));
+  EXPECT_THAT(verbose.err, HasSubstr("oscar-zoo: 3 threads"));
+  EXPECT_THAT(verbose.err, testing::ContainsRegex("oscar-zoo: total: .* s, [0-9]+ MiB of memory"));
+  EXPECT_EQ(Shell("", "oscar-zoo", zoo + "--verbose --quiet", "").err, "");
+}
+
 #ifdef OSCAR_TEST_TORCH
 std::string DumpArguments(const fs::path& out) {
   return "--model '" + (test::ModelOracle() / "tiny" / "qwen3").string() + "' --token-ids '" +

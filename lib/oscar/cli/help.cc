@@ -125,8 +125,10 @@ std::string MarkdownPage(const OptionTable& table) {
     if (!by_default.empty()) text += fmt::format(" ({})", by_default);
     if (!row.text.detail.empty()) text += ". " + row.text.detail;
     const std::string value = row.value_name.empty() ? "" : " " + row.value_name;
-    out += fmt::format("| `--{}{}` | {} |\n", row.name, Escaped(value), Escaped(text));
+    const std::string letter = row.short_name.empty() ? "" : fmt::format("`-{}`, ", row.short_name);
+    out += fmt::format("| {}`--{}{}` | {} |\n", letter, row.name, Escaped(value), Escaped(text));
   }
+  out += "| `-h`, `--help` | -h: one line per option; --help: everything |\n";
   for (const auto& [command, what] : table.examples()) {
     out += fmt::format("\nExample, {}:\n\n```\n{}\n```\n", what, command);
   }
