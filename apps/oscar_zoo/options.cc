@@ -42,6 +42,10 @@ cli::OptionTable MakeZooTable(ZooOptions& options) {
       "oscar-zoo diff tests/golden/zoo_samples/Qwen3.5-4B/hadamard "
       "tests/golden/zoo_samples/Qwen3.5-4B/calibrated",
       "whether two folders mean the same (these two do not)");
+  table.Document("formats/zoo.md", "rotation files and folders");
+  table.Document("formats/zoo-manifest.md", "manifest.json");
+  table.Document("formats/zoo-report.md", "what --json holds, verdicts of diff, provenance");
+  table.Document("formats/torchfile.md", "how .pt files are read");
   return table;
 }
 

@@ -42,6 +42,7 @@ struct Fixture {
     table.Text("name", "NAME", &options.name, {"name", ""});
     table.Choice("mode", &options.mode, {"sort", "bisect"}, {"mode", ""});
     AddCommonOptions(table, common);
+    table.Document("formats/test.md", "a format");
   }
 
   void Parse(const std::vector<std::string>& arguments) {
@@ -275,6 +276,8 @@ TEST(Options, HelpNamesEveryOption) {
     EXPECT_THAT(MarkdownPage(f.table), HasSubstr("| `-" + row.short_name + "`, `--" + row.name));
   }
   EXPECT_THAT(MarkdownPage(f.table), HasSubstr("| `-h`, `--help` |"));
+  EXPECT_THAT(MarkdownPage(f.table), HasSubstr("[formats/test.md](../formats/test.md): a format"));
+  EXPECT_THAT(LongHelp(f.table), HasSubstr("docs/formats/test.md"));
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(default 2048)"));
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(required)"));
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));

@@ -89,6 +89,10 @@ std::string Help(const OptionTable& table, bool with_detail) {
     for (const auto& [command, what] : table.examples()) {
       out += fmt::format("\nExample, {}:\n  {}\n", what, command);
     }
+    if (!table.documents().empty()) out += "\nDocuments:\n";
+    for (const auto& [page, what] : table.documents()) {
+      out += fmt::format("  {:<{}}{}\n", "docs/" + page, kTextColumn, what);
+    }
   }
   return out + "\n" + std::string(kExitCodes);
 }
@@ -131,6 +135,10 @@ std::string MarkdownPage(const OptionTable& table) {
   out += "| `-h`, `--help` | -h: one line per option; --help: everything |\n";
   for (const auto& [command, what] : table.examples()) {
     out += fmt::format("\nExample, {}:\n\n```\n{}\n```\n", what, command);
+  }
+  if (!table.documents().empty()) out += "\n## Documents\n\n";
+  for (const auto& [page, what] : table.documents()) {
+    out += fmt::format("- [{}](../{}): {}\n", page, page, what);
   }
   return out + "\n" + std::string(kExitCodes);
 }

@@ -74,6 +74,10 @@ void OptionTable::Required() { rows_.back().required = true; }
 
 void OptionTable::Short(std::string letter) { rows_.back().short_name = std::move(letter); }
 
+void OptionTable::Document(std::string page, std::string what) {
+  documents_.emplace_back(std::move(page), std::move(what));
+}
+
 void OptionTable::Example(std::string command, std::string what) {
   examples_.emplace_back(std::move(command), std::move(what));
 }
