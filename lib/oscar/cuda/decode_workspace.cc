@@ -3,6 +3,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/cuda/decode.h"
+#include "oscar/cuda/decode_limits.h"
 
 namespace oscar {
 namespace {
@@ -19,6 +20,7 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
                                        " requests: at least 1 is needed");
   }
   blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
+  clusters_ = DecodeClusters(shape);
   const int64_t head_blocks = HeadBlocks(shape);
   const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
   const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
@@ -26,10 +28,12 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
   partial_lse_ = DeviceBuffer(pieces * columns * 4);
+  arrivals_ = DeviceBuffer(max_requests * head_blocks * kClusterBlocks * 4);
+  arrivals_.Fill(0);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
-  SetPlan(PlanDecode(shape_, lengths, blocks_), stream);
+  SetPlan(PlanDecode(shape_, lengths, blocks_, clusters_), stream);
 }
 
 void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {

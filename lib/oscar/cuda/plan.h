@@ -23,8 +23,8 @@ struct DecodeShape {
 // Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
 void CheckDecodeShape(const DecodeShape& shape);
 
-// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most
-// that divide the heads.
+// KV heads that one thread block serves together: 8, 4, 2 or 1, the most that the kernels take
+// (MaxHeadsLog2) and that divide the heads.
 int64_t HeadsPerBlock(const DecodeShape& shape);
 
 // Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot
@@ -39,12 +39,12 @@ enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 // A run of tokens of one request and one block of heads, read by one thread block.
 struct PlanPiece {
   int64_t slot_begin;  // index of the first token in the tier's slot list
-  int32_t tokens;      // at least 1
+  int32_t tokens;      // 0 only in the one piece of a request without tokens
   int32_t request;
   int32_t head_block;
   Tier tier;
   int32_t partial;  // where the partial result goes
-  int32_t reserved;
+  int32_t group;    // 1: the blocks of a cluster hold one such piece each and add them up together
 };
 static_assert(sizeof(PlanPiece) == 32);
 
@@ -58,6 +58,7 @@ struct DecodePlan {
   int64_t requests = 0;
   int64_t head_blocks = 0;
   int64_t blocks = 0;
+  bool clusters = false;  // pieces are grouped: best launched in thread block clusters
 
   int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
 };
@@ -68,10 +69,11 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
 // Thread blocks that fill `multiprocessors` with decode kernels of `shape`.
 int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
 
-// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders. Equal input gives an
-// equal plan. Throws Error(kUsage) on a negative length.
+// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders; or, where that is
+// expected to be faster, into grouped pieces for `clusters` thread block clusters. Equal input gives
+// an equal plan. Throws Error(kUsage) on a negative length.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
-                      int64_t blocks);
+                      int64_t blocks, int64_t clusters = 0);
 
 // Tokens of one tile of a thread block, by tier.
 int64_t TileTokens(const DecodeShape& shape, Tier tier);
