@@ -6,7 +6,6 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
-#include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/device.h"
 
 namespace oscar {
@@ -85,7 +84,6 @@ TEST(Plan, EmptyBatches) {
        {std::vector<RequestLengths>{}, std::vector<RequestLengths>{{0, 0}, {0, 0}}}) {
     const DecodePlan plan = PlanDecode(Shape(32, 8), lengths, 132);
     EXPECT_EQ(plan.partials(), static_cast<int64_t>(lengths.size()));
-    EXPECT_FALSE(plan.clusters);
     ExpectCovers(Shape(32, 8), lengths, plan);
   }
 }
@@ -114,49 +112,6 @@ TEST(Plan, BlocksReadEvenShares) {
   for (const int64_t b : bytes)
     EXPECT_NEAR(static_cast<double>(b), static_cast<double>(total) / blocks,
                 static_cast<double>(largest_tile));
-}
-
-// Blocks of a cluster hold one grouped piece each, all of one request and block of heads.
-void ExpectGroups(const DecodePlan& plan) {
-  for (size_t b = 0; b + 1 < plan.block_begin.size(); ++b) {
-    const PlanPiece* leader = nullptr;
-    int grouped = 0;
-    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
-      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
-      if (piece.group == 0) continue;
-      ++grouped;
-      const auto rank = static_cast<int32_t>(b % kClusterBlocks);
-      ASSERT_GE(piece.partial, rank);
-      leader = &plan.pieces[static_cast<size_t>(piece.partial - rank)];
-      EXPECT_EQ(leader->request, piece.request);
-      EXPECT_EQ(leader->head_block, piece.head_block);
-      EXPECT_EQ(leader->group, 1);
-    }
-    EXPECT_LE(grouped, 1);
-    // All blocks of a cluster or none.
-    const size_t first = b - b % kClusterBlocks;
-    const bool any = plan.block_begin[first] < plan.block_begin[first + 1] &&
-                     plan.pieces[static_cast<size_t>(plan.block_begin[first])].group == 1;
-    EXPECT_EQ(grouped, any ? 1 : 0) << b;
-  }
-}
-
-TEST(Plan, FewRequestsAreSplitIntoClusters) {
-  const DecodeShape shape = Shape(32, 8);
-  for (const std::vector<RequestLengths>& lengths :
-       {std::vector<RequestLengths>{{8192, 0}}, std::vector<RequestLengths>{{32768 - 320, 320}},
-        std::vector<RequestLengths>{{100001, 3}}, std::vector<RequestLengths>{{0, 9000}},
-        std::vector<RequestLengths>{{9000, 64}, {0, 0}, {70000, 320}},
-        std::vector<RequestLengths>{{513, 0}}}) {
-    const DecodePlan plan = PlanDecode(shape, lengths, 132, 15);
-    ExpectCovers(shape, lengths, plan);
-    EXPECT_TRUE(plan.clusters);
-    ExpectGroups(plan);
-  }
-  // Too short for a cluster, and too many for the clusters there are.
-  EXPECT_FALSE(PlanDecode(shape, std::vector<RequestLengths>{{100, 0}}, 132, 15).clusters);
-  EXPECT_FALSE(
-      PlanDecode(shape, std::vector<RequestLengths>(20, RequestLengths{5000, 0}), 132, 15).clusters);
 }
 
 TEST(Plan, EqualInputEqualPlan) {

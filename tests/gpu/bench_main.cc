@@ -377,10 +377,8 @@ int Main(int argc, char** argv) {
   }
   UseDevice(0);
   const DeviceInfo info = QueryDevice(0);
-  std::printf(
-      "{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %lld, \"clusters\": %lld}\n",
-      info.name.c_str(), info.multiprocessors, static_cast<long long>(info.l2_bytes),
-      static_cast<long long>(DecodeClusters(Shape(32, 8, 128))));
+  std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %lld}\n",
+              info.name.c_str(), info.multiprocessors, static_cast<long long>(info.l2_bytes));
   BenchReadBandwidth();
   BenchInt2();
   BenchWrite();

@@ -42,40 +42,16 @@ const char* Bytes(const void* pointer) { return static_cast<const char*>(pointer
 
 int SlotLog2(const SlotList& list) { return list.type == DType::kI64 ? 3 : 2; }
 
-// What the shape alone says.
-DecodeParams ShapeParams(const DecodeShape& shape) {
+DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in,
+                        const DecodeOutputs& out) {
+  const DecodeShape& shape = workspace.shape();
   const CacheShape& cache = shape.cache;
   const auto heads = static_cast<uint64_t>(HeadsPerBlock(shape));
   DecodeParams p{};
-  p.head_blocks = static_cast<int32_t>(cache.heads / HeadsPerBlock(shape));
-  p.code_stride = static_cast<uint32_t>(cache.heads * cache.CodeBytes());
-  p.scale_stride = static_cast<uint32_t>(cache.heads * cache.ScaleBytes());
-  p.row_stride = static_cast<uint32_t>(cache.heads * cache.dim * 2);
-  p.kv_heads = static_cast<int32_t>(cache.heads);
-  p.group_size = static_cast<int32_t>(shape.GroupSize());
-  p.heads_log2 = std::countr_zero(heads);
-  p.halves_log2 = ColumnHalves(shape.GroupSize()) - 1;
-  p.groups = static_cast<int32_t>(cache.groups);
-  p.scale_row_log2 = std::countr_zero(heads * static_cast<uint64_t>(cache.ScaleBytes()));
-  p.scale_kind = cache.scale_type == DType::kF32   ? ScaleKind::kF32
-                 : cache.scale_type == DType::kF16 ? ScaleKind::kF16
-                                                   : ScaleKind::kBF16;
-  return p;
-}
-
-cudaError_t Launch(int64_t dim, const DecodeParams& params, const DecodeLaunch& launch) {
-  return dim == 64    ? LaunchDecode64(params, launch)
-         : dim == 128 ? LaunchDecode128(params, launch)
-                      : LaunchDecode256(params, launch);
-}
-
-DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in,
-                        const DecodeOutputs& out) {
-  DecodeParams p = ShapeParams(workspace.shape());
   p.pieces = workspace.pieces();
   p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
-  p.arrivals = workspace.arrivals();
+  p.counters = reinterpret_cast<unsigned long long*>(workspace.counters());
   p.k_codes = Bytes(in.quantised.k_codes);
   p.v_codes = Bytes(in.quantised.v_codes);
   p.k_scales = Bytes(in.quantised.k_scales);
@@ -92,7 +68,20 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.o_is_bf16 = out.o_type == DType::kBF16 ? 1 : 0;
   p.v_rotation = reinterpret_cast<const uint16_t*>(in.v_rotation);
   p.rotation_per_head = in.v_rotation_per_head ? 1 : 0;
+  p.code_stride = static_cast<uint32_t>(cache.heads * cache.CodeBytes());
+  p.scale_stride = static_cast<uint32_t>(cache.heads * cache.ScaleBytes());
+  p.row_stride = static_cast<uint32_t>(cache.heads * cache.dim * 2);
   p.blocks = static_cast<int32_t>(workspace.blocks());
+  p.head_blocks = static_cast<int32_t>(cache.heads / HeadsPerBlock(shape));
+  p.kv_heads = static_cast<int32_t>(cache.heads);
+  p.group_size = static_cast<int32_t>(shape.GroupSize());
+  p.heads_log2 = std::countr_zero(heads);
+  p.halves_log2 = ColumnHalves(shape.GroupSize()) - 1;
+  p.groups = static_cast<int32_t>(cache.groups);
+  p.scale_row_log2 = std::countr_zero(heads * static_cast<uint64_t>(cache.ScaleBytes()));
+  p.scale_kind = cache.scale_type == DType::kF32   ? ScaleKind::kF32
+                 : cache.scale_type == DType::kF16 ? ScaleKind::kF16
+                                                   : ScaleKind::kBF16;
   p.logit_scale = in.logit_scale * 1.4426950408889634F;
   p.quantised_slot_log2 = SlotLog2(in.quantised_slots);
   p.row_slot_log2 = SlotLog2(in.row_slots);
@@ -110,22 +99,10 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   if (plan.requests == 0) return;
   CheckInputs(workspace, inputs, outputs);
   const DecodeParams params = MakeParams(workspace, inputs, outputs);
-  DecodeLaunch launch;
-  launch.clusters = plan.clusters ? workspace.clusters() : 0;
-  launch.stream = static_cast<cudaStream_t>(stream);
-  CheckCuda(Launch(workspace.shape().cache.dim, params, launch),
+  const int64_t dim = workspace.shape().cache.dim;
+  const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;
+  CheckCuda(attend(params, static_cast<cudaStream_t>(stream)),
             "launch of the decode attention kernel");
-}
-
-int64_t DecodeClusters(const DecodeShape& shape) {
-  CheckDecodeShape(shape);
-  int clusters = 0;
-  DecodeLaunch launch;
-  launch.clusters = 1;
-  launch.active_clusters = &clusters;
-  CheckCuda(Launch(shape.cache.dim, ShapeParams(shape), launch),
-            "count of the thread block clusters that fit the device");
-  return clusters;
 }
 
 }  // namespace oscar

@@ -43,9 +43,6 @@ struct DecodeOutputs {
   float* lse = nullptr;        // [requests, q_heads], natural log; -inf without tokens; may be null
 };
 
-// Thread block clusters of decode kernels of `shape` that the current device runs at once.
-int64_t DecodeClusters(const DecodeShape& shape);
-
 // A plan's device copy and the partial results: made once for the largest batch, reused by every
 // layer of a step and by every step.
 class DecodeWorkspace {
@@ -63,30 +60,30 @@ class DecodeWorkspace {
   const DecodePlan& plan() const { return plan_; }
   int64_t max_requests() const { return max_requests_; }
   int64_t blocks() const { return blocks_; }
-  int64_t clusters() const { return clusters_; }
   const PlanPiece* pieces() const { return pieces_.As<PlanPiece>(); }
   const int32_t* block_begin() const { return begins_.As<int32_t>(); }
   const int32_t* partial_begin() const { return begins_.As<int32_t>() + blocks_ + 1; }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_lse() const { return partial_lse_.As<float>(); }
-  // How many of the partial results of a request are there; zero between launches.
-  int32_t* arrivals() const { return arrivals_.As<int32_t>(); }
+  // What the blocks of a launch tell one another (DecodeParams).
+  uint64_t* counters() const { return counters_.As<uint64_t>(); }
   // Overwrites the partial results, for tests.
   void PoisonPartials(uint8_t value);
 
  private:
   DecodeShape shape_;
-  int64_t max_requests_ = 0, blocks_ = 0, clusters_ = 0;
+  int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;
-  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_, arrivals_;
+  std::vector<uint64_t> zeros_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_, counters_;
 };
 
-// One launch on `stream`: partial attention of every piece, added up by log-sum-exp by the block
-// that finishes a request last. No allocation, no synchronisation; deterministic for one plan and
-// way of launching. Reads the plan from the workspace when it runs: the launch follows the plan made
-// last in whether it is in clusters, and runs any later plan. Throws Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage)
-// on missing tensors, Error(kDevice) when the launch fails.
+// One launch on `stream`: partial attention of every piece, added up by log-sum-exp when the last
+// piece of a request is done. No allocation, no synchronisation; deterministic for one plan. Reads
+// the plan from the workspace when it runs. Launches that share a workspace must not overlap. Throws
+// Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage) on missing tensors,
+// Error(kDevice) when the launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
                   const DecodeOutputs& outputs, Stream stream);
 

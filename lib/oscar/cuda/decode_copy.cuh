@@ -93,6 +93,8 @@ class CodeCopier {
   static_assert(kTokens == 16, "the exchange of chunks repeats every 16 tokens at the latest");
   static constexpr int kChunksLog2 = kDim == 64 ? 0 : (kDim == 128 ? 1 : 2);
   static constexpr bool kKnown = kHeadsLog2 >= 0;
+  // A token's (scale, zero) are two or four units of 16 bytes.
+  static constexpr bool kWide = kHeadsLog2 == 3 && Traits::kGroups == 1;
 
  public:
   // `token`: the warp's first in a tile.
@@ -101,7 +103,9 @@ class CodeCopier {
     const int chunk = lane & ((1 << ChunksLog2()) - 1);
     const int64_t codes_at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4);
     k_codes_ = p.k_codes + codes_at + chunk * 16;
+    v_codes_ = p.v_codes + codes_at + chunk * 16;
     Pin(k_codes_);
+    Pin(v_codes_);
     const int unit = lane & ((1 << UnitsLog2()) - 1), own = lane >> UnitsLog2();
     k_scales_ = p.k_scales + (static_cast<int64_t>(piece.head_block) << p.scale_row_log2) +
                 (unit << UnitLog2());
@@ -123,35 +127,51 @@ class CodeCopier {
     const uint32_t codes =
         stage + code_target_ + static_cast<uint32_t>((step * kQuantisedStep << chunks_log2) * 16);
     const int per_turn = 32 >> chunks_log2;
-    const int first = lane >> chunks_log2;
-    constexpr int kTurns = kKnown ? (kTokens << (kHeadsLog2 + kChunksLog2)) / 32 : 1;
-#pragma unroll kTurns
-    for (int i = 0; i * per_turn < kTokens; ++i) {
-      const int own = first + i * per_turn;
-      const uint32_t slot = slots.Slot(own & (kTokens - 1));
+    uint32_t first = static_cast<uint32_t>(lane >> chunks_log2);
+    Pin(first);
+    const auto copy = [&](int i, uint32_t slot) {
+      const int own = static_cast<int>(first) + i * per_turn;
       // Exchanged chunks: those of `first`, and what the turn adds in bits of its own.
       const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
       const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
       const uint32_t to = (codes ^ static_cast<uint32_t>(((i * per_turn >> shift) & mask) * 16)) +
                           static_cast<uint32_t>((i * per_turn << chunks_log2) * 16);
-      if (!kKnown && own >= kTokens) continue;
-      const char* const source = k_codes_ + static_cast<uint64_t>(slot) * p_.code_stride;
-      CopyAsync<16>(to, source, own < left);
-      CopyAsync<16>(to + Traits::kCodeBytes, source + (p_.v_codes - p_.k_codes), own < left);
+      if (!kKnown && own >= kTokens) return;
+      CopyAsync<16>(to, AddressOf(k_codes_, slot, p_.code_stride), own < left);
+      CopyAsync<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, p_.code_stride), own < left);
+    };
+    if constexpr (kKnown) {
+      // All slot numbers first: their latencies overlap.
+      constexpr int kTurns = (kTokens << (kHeadsLog2 + kChunksLog2)) / 32;
+      uint32_t slot[kTurns];
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) slot[i] = slots.Slot(static_cast<int>(first) + i * per_turn);
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) copy(i, slot[i]);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i * per_turn < kTokens; ++i) {
+        copy(i, slots.Slot((static_cast<int>(first) + i * per_turn) & (kTokens - 1)));
+      }
     }
     const int units_log2 = UnitsLog2();
     const uint32_t scales =
         stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << p_.scale_row_log2);
-    const int64_t to_values = p_.v_scales - p_.k_scales;
-#pragma unroll 1
-    for (int i = 0; i < kTokens; i += 32 >> units_log2) {
+    const auto turn = [&](int i) {
       const int own = i + (lane >> units_log2);
       const uint32_t slot = slots.Slot(own & (kTokens - 1));
-      if (own >= kTokens) continue;
+      if (!kWide && own >= kTokens) return;
       const uint32_t to = scales + static_cast<uint32_t>(i << p_.scale_row_log2);
-      const char* const source = k_scales_ + static_cast<uint64_t>(slot) * p_.scale_stride;
+      const char* const source = AddressOf(k_scales_, slot, p_.scale_stride);
       CopyUnit(to, source, own < left);
-      CopyUnit(to + Traits::kScaleBytes, source + to_values, own < left);
+      CopyUnit(to + Traits::kScaleBytes, source + (p_.v_scales - p_.k_scales), own < left);
+    };
+    if constexpr (kWide) {
+      turn(0);
+      if (units_log2 == 2) turn(8);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kTokens; i += 32 >> units_log2) turn(i);
     }
   }
 
@@ -174,7 +194,7 @@ class CodeCopier {
   }
 
   const DecodeParams& p_;
-  const char *k_codes_, *k_scales_;
+  const char *k_codes_, *v_codes_, *k_scales_;
   uint32_t code_target_, scale_target_;
 };
 
@@ -229,7 +249,7 @@ class RowCopier {
     for (int i = 0; i < kTokens; i += 32 >> lanes_log2) {
       const int own = i + (lane >> lanes_log2);
       const char* from =
-          source + static_cast<uint64_t>(slots.Slot(own)) * p.row_stride + chunk * 16;
+          AddressOf(source + chunk * 16, slots.Slot(own), p.row_stride);
       const int at = token + own;
       uint32_t to =
           stage + static_cast<uint32_t>((((at >> 4) << heads_log2) + head) * Traits::kWarpRowBytes +

@@ -2,8 +2,8 @@
 
 namespace oscar {
 
-cudaError_t LaunchDecode256(const DecodeParams& params, const DecodeLaunch& launch) {
-  return LaunchDim<256>(params, launch);
+cudaError_t LaunchDecode256(const DecodeParams& params, cudaStream_t stream) {
+  return LaunchDim<256>(params, stream);
 }
 
 }  // namespace oscar

@@ -25,7 +25,7 @@ __device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
   piece.tokens = static_cast<int32_t>(counts);
   piece.request = static_cast<int32_t>(counts >> 32);
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
-               : "=r"(piece.head_block), "=r"(tier), "=r"(piece.partial), "=r"(piece.group)
+               : "=r"(piece.head_block), "=r"(tier), "=r"(piece.partial), "=r"(piece.reserved)
                : "l"(at));
   piece.tier = static_cast<Tier>(tier);
   return piece;
@@ -69,23 +69,18 @@ struct DecodeBlock {
   char* shared;
   Rings<Traits> rings;
 
-  // Pieces of the blocks of the plan that this block stands for.
   template <typename Body>
   __device__ __forceinline__ void ForPieces(Body body) {
+    const int end = p.block_begin[blockIdx.x + 1];
 #pragma unroll 1
-    for (int block = static_cast<int>(blockIdx.x); block < p.blocks;
-         block += static_cast<int>(gridDim.x)) {
-      const int end = p.block_begin[block + 1];
-#pragma unroll 1
-      for (int i = p.block_begin[block]; i < end; ++i) body(p.pieces + i);
-    }
+    for (int i = p.block_begin[blockIdx.x]; i < end; ++i) body(p.pieces + i, i + 1 == end);
   }
 
   __device__ void Copy() {
     const int warp = (static_cast<int>(threadIdx.x) >> 5) - Traits::kWarps;
     const int lane = static_cast<int>(threadIdx.x) & 31;
     Tier last = Tier::kQuantised;
-    ForPieces([&](const PlanPiece* at) {
+    ForPieces([&](const PlanPiece* at, bool /*last*/) {
       const PlanPiece piece = ReadPiece(at);
       if (piece.tokens == 0) return;
       // The tiers share the memory of their stages.
@@ -106,9 +101,13 @@ struct DecodeBlock {
     WaitForPredecessors();
   }
 
-  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece,
-                                            const WarpPlace& place) {
+  __device__ __forceinline__ WarpPlace Place() const {
+    return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
+  }
+
+  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    const WarpPlace place = Place();
     Warp warp(p, piece, place);
     // Tokens from the warp's first one of the tile on, and where that is below 1 for all warps.
     int left = piece.tokens - place.part * kQuantisedWarpTokens;
@@ -124,15 +123,16 @@ struct DecodeBlock {
     WarpResult<kDim / 16> result;
     warp.Finish(result);
     rings.quantised.WaitFull();
-    result.AddParts(place, kComputing, shared + rings.quantised.offset());
+    const WarpPlace again = Place();
+    result.AddParts(again, kComputing, shared + rings.quantised.offset());
     rings.quantised.SignalEmpty();
     rings.quantised.Advance();
-    StorePartial<Warp, kDim, kShared>(p, ReadPiece(at), place, result);
+    StorePartial<Warp, kDim, kShared>(p, ReadPiece(at), again, result);
   }
 
-  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece,
-                                       const WarpPlace& place) {
+  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    const WarpPlace place = Place();
     Warp warp(p, piece, place);
     int left = piece.tokens - place.part * kRowWarpTokens;
     const int end = -place.part * kRowWarpTokens;
@@ -157,22 +157,25 @@ struct DecodeBlock {
   }
 
   __device__ void Compute() {
-    const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
-    int* const flag =
-        reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers);
-    WaitForPredecessors();
-    ForPieces([&](const PlanPiece* at) {
+    using Merge = PieceMerge<Traits, kDim>;
+    char* const behind = shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers;
+    ForPieces([&](const PlanPiece* at, bool last) {
       const PlanPiece piece = ReadPiece(at);
+      Merge::Prefetch(p, piece);
+      WaitForPredecessors();
+      Merge::CountStart(p, behind);
       if (piece.tokens > 0) {
         if (piece.tier == Tier::kQuantised) {
-          Quantised(at, piece, place);
+          Quantised(at, piece);
         } else {
-          Rows(at, piece, place);
+          Rows(at, piece);
         }
       }
-      const PieceMerge<kDim, kComputing> merge(p, ReadPiece(at));
-      merge.Run(rings.cluster, rings.cluster_parity, flag);
+      const Merge merge(p, ReadPiece(at), behind, shared + Traits::kTileBytes + Traits::kBarrierBytes);
+      merge.Run(last);
     });
+    WaitForPredecessors();
+    Merge::CountStart(p, behind);
   }
 };
 
@@ -186,12 +189,8 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
   Block block{p, shared, Rings<typename Block::Traits>(shared)};
-  block.rings.Init();
-  if (ClusterSize() > 1) {
-    SynchroniseCluster();
-  } else {
-    __syncthreads();
-  }
+  block.rings.Init(shared);
+  __syncthreads();
   if (threadIdx.x >= Block::kComputing) {
     ShrinkRegisters<Block::Traits::kCopyRegisters>();
     block.Copy();
@@ -201,52 +200,43 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   }
 }
 
-// Launches an instance, or asks how many clusters of it run at once.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
-cudaError_t LaunchInstance(const DecodeParams& params, const DecodeLaunch& launch) {
+cudaError_t LaunchInstance(const DecodeParams& params, cudaStream_t stream) {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   const auto kernel = DecodeKernel<kDim, kCols, kGroups, kHeadsLog2>;
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes);
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attributes[2]{};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {kClusterBlocks, 1, 1};
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  // Clusters come whole; a block takes every so many of the plan's blocks.
-  config.gridDim = dim3(static_cast<unsigned>(
-      launch.clusters > 0 ? launch.clusters * kClusterBlocks : params.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(params.blocks));
   config.blockDim = dim3(Traits::kThreads);
   config.dynamicSmemBytes = Traits::kSharedBytes;
-  config.stream = launch.stream;
-  config.attrs = attributes;
-  config.numAttrs = launch.clusters > 0 ? 2 : 1;
-  if (launch.active_clusters != nullptr) {
-    return cudaOccupancyMaxActiveClusters(launch.active_clusters, kernel, &config);
-  }
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, params);
 }
 
 template <int kDim, int kCols, int kGroups>
-cudaError_t LaunchHeads(const DecodeParams& params, const DecodeLaunch& launch) {
+cudaError_t LaunchHeads(const DecodeParams& params, cudaStream_t stream) {
   constexpr int kMost = MaxHeadsLog2(kDim, kGroups, kCols);
-  return params.heads_log2 == kMost
-             ? LaunchInstance<kDim, kCols, kGroups, kMost>(params, launch)
-             : LaunchInstance<kDim, kCols, kGroups, -1>(params, launch);
+  return params.heads_log2 == kMost ? LaunchInstance<kDim, kCols, kGroups, kMost>(params, stream)
+                                    : LaunchInstance<kDim, kCols, kGroups, -1>(params, stream);
 }
 
 template <int kDim, int kCols>
-cudaError_t LaunchGroups(const DecodeParams& params, const DecodeLaunch& launch) {
-  return params.groups > 1 ? LaunchHeads<kDim, kCols, 4>(params, launch)
-                           : LaunchHeads<kDim, kCols, 1>(params, launch);
+cudaError_t LaunchGroups(const DecodeParams& params, cudaStream_t stream) {
+  return params.groups > 1 ? LaunchHeads<kDim, kCols, 4>(params, stream)
+                           : LaunchHeads<kDim, kCols, 1>(params, stream);
 }
 
 template <int kDim>
-cudaError_t LaunchDim(const DecodeParams& params, const DecodeLaunch& launch) {
-  return params.group_size <= 4 ? LaunchGroups<kDim, 4>(params, launch)
-                                : LaunchGroups<kDim, 8>(params, launch);
+cudaError_t LaunchDim(const DecodeParams& params, cudaStream_t stream) {
+  return params.group_size <= 4 ? LaunchGroups<kDim, 4>(params, stream)
+                                : LaunchGroups<kDim, 8>(params, stream);
 }
 
 }  // namespace oscar

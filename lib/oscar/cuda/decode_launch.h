@@ -7,15 +7,8 @@
 
 namespace oscar {
 
-struct DecodeLaunch {
-  int64_t clusters = 0;  // thread block clusters, 0: blocks of their own
-  cudaStream_t stream = nullptr;
-  // Where not null: nothing is launched, but the clusters that run at once are counted.
-  int* active_clusters = nullptr;
-};
-
-cudaError_t LaunchDecode64(const DecodeParams& params, const DecodeLaunch& launch);
-cudaError_t LaunchDecode128(const DecodeParams& params, const DecodeLaunch& launch);
-cudaError_t LaunchDecode256(const DecodeParams& params, const DecodeLaunch& launch);
+cudaError_t LaunchDecode64(const DecodeParams& params, cudaStream_t stream);
+cudaError_t LaunchDecode128(const DecodeParams& params, cudaStream_t stream);
+cudaError_t LaunchDecode256(const DecodeParams& params, cudaStream_t stream);
 
 }  // namespace oscar

@@ -13,12 +13,6 @@ inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9
 // Warps that only copy tiles, beside those that compute: one warp group, the unit in which registers
 // move from one kind to the other.
 inline constexpr int kCopyWarps = 4;
-// Blocks that may add their results up together (a thread block cluster).
-#ifndef OSCAR_CLUSTER
-#define OSCAR_CLUSTER 8
-#endif
-inline constexpr int kClusterBlocks = OSCAR_CLUSTER;
-
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
 constexpr int DecodeWarps(int64_t dim, int64_t groups) { return dim <= 128 && groups == 1 ? 16 : 8; }
@@ -44,8 +38,8 @@ struct DecodeTraits {
   static constexpr int kWarps = DecodeWarps(kDim, kGroups);
   static constexpr int kThreads = 32 * (kWarps + kCopyWarps);
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
-  static constexpr int kComputeRegisters = kWarps == 16 ? 112 : 232;
-  static constexpr int kCopyRegisters = kWarps == 16 ? 32 : 40;
+  static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 216;
+  static constexpr int kCopyRegisters = kWarps == 16 ? 64 : 72;
   static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : 168;
   static_assert(kWarps * kComputeRegisters + kCopyWarps * kCopyRegisters <=
                     (kWarps + kCopyWarps) * kLaunchRegisters &&
@@ -61,7 +55,9 @@ struct DecodeTraits {
   static constexpr int kRowStageBytes = kWarps * kWarpRowBytes;
 
   static constexpr int kBarrierBytes = 256;
-  static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes;
+  // Rows that the warps of a block add up, when a request is done.
+  static constexpr int kMergeBytes = kWarps * (kDim + 4) * 4;
+  static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes - kMergeBytes;
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
   static constexpr int kStages = Min(kBudget / kStageBytes, 8);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);
@@ -76,9 +72,9 @@ struct DecodeTraits {
   static constexpr int kTileBytes = kStages * kStageBytes > kRowStages * kRowStageBytes
                                         ? kStages * kStageBytes
                                         : kRowStages * kRowStageBytes;
-  static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
-  // Barriers: full and empty of every stage of either tier, and one of the cluster.
-  static_assert((2 * kStages + 2 * kRowStages + 1) * 8 + 16 <= kBarrierBytes);
+  static constexpr int kSharedBytes = kTileBytes + kBarrierBytes + kMergeBytes;
+  // Full and empty barriers of every stage of either tier, and a few words behind them.
+  static_assert(2 * (kStages + kRowStages) * 8 + 32 <= kBarrierBytes);
 };
 
 }  // namespace oscar

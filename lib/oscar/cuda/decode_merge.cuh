@@ -1,9 +1,11 @@
 // Partial results in memory and their sum. Device code.
 //
-// The partial results of one request and block of heads are added up by whoever finishes last, told
-// by a counter: no second kernel, and the order of the sum is that of the tokens, whoever adds.
-// Where a plan cuts a request into groups of kClusterBlocks pieces, the blocks of a cluster first
-// add theirs up together, each for some of the query heads.
+// Every piece of a request and block of heads leaves a partial result in memory and counts itself
+// as done. The rows (query heads) of the sum are dealt out over the blocks that hold the pieces: a
+// block with nothing else to do waits for the others and adds its rows up. It waits only once all
+// blocks of the launch have started, so that the ones it waits for cannot be waiting for its place;
+// otherwise it leaves its rows to the block that is done last. The order of a sum is that of the
+// tokens, whoever adds it up.
 #pragma once
 
 #include "oscar/cuda/decode_ring.cuh"
@@ -90,6 +92,12 @@ struct MergedRow {
         return static_cast<int64_t>(first + (begin + i) * step) * columns + row;
       };
       const int here = min(count - begin, 32);
+      // The first rows are under way before their weights are known.
+      LaneRow<kDim> part[kBatch];
+#pragma unroll
+      for (int u = 0; u < kBatch; ++u) {
+        part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(u, here - 1)) * kDim);
+      }
       const float mine = lane < here ? __ldcg(p.partial_lse + at(lane)) : -INFINITY;
       float top = fmaxf(max, mine);
 #pragma unroll
@@ -106,10 +114,11 @@ struct MergedRow {
 #pragma unroll 1
       for (int i = 0; i < here; i += kBatch) {
         // Past the end: the last one again, at a factor of zero.
-        LaneRow<kDim> part[kBatch];
+        if (i > 0) {
 #pragma unroll
-        for (int u = 0; u < kBatch; ++u) {
-          part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(i + u, here - 1)) * kDim);
+          for (int u = 0; u < kBatch; ++u) {
+            part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(i + u, here - 1)) * kDim);
+          }
         }
 #pragma unroll
         for (int u = 0; u < kBatch; ++u) {
@@ -169,102 +178,159 @@ __device__ __forceinline__ void StoreOutput(const DecodeParams& p, const OutputR
   if ((threadIdx.x & 31) == 0 && p.lse != nullptr) p.lse[out] = lse * 0.6931471805599453F;
 }
 
-// Adds partial results of a piece's request up once they are all there. Called by all threads that
-// compute, after their partial results are written.
-template <int kDim, int kThreads>
+template <typename Traits, int kDim>
 class PieceMerge {
-  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kWarps = Traits::kWarps;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kPer = kDim / 32;
+  using Counter = unsigned long long;
+  // Words behind the barriers.
+  struct Words {
+    Counter all_started;  // what the count of started blocks reaches in this launch
+    Counter rows;         // left over, for the last block
+    int last;
+  };
 
  public:
-  __device__ PieceMerge(const DecodeParams& p, const PlanPiece& piece)
-      : p_(p), rows_(p, piece), partial_(piece.partial), empty_(piece.tokens == 0) {
+  // Once per block, by the threads that compute: counts the block as started.
+  __device__ __forceinline__ static void CountStart(const DecodeParams& p, char* behind) {
+    if (threadIdx.x != 0) return;
+    Words* const words = reinterpret_cast<Words*>(behind);
+    if (words->all_started != 0) return;
+    const Counter before = atomicAdd(p.counters, 1ULL);
+    const auto blocks = static_cast<Counter>(gridDim.x);
+    words->all_started = before - before % blocks + blocks;
+  }
+  __device__ __forceinline__ static void Prefetch(const DecodeParams& p, const PlanPiece& piece) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(
+        p.partial_begin + piece.request * p.head_blocks + piece.head_block));
+  }
+
+  __device__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, char* behind, char* area)
+      : p_(p),
+        rows_(p, piece),
+        words_(reinterpret_cast<Words*>(behind)),
+        area_(reinterpret_cast<float*>(area)),
+        empty_(piece.tokens == 0) {
     const int job = piece.request * p.head_blocks + piece.head_block;
     begin_ = p.partial_begin[job];
     count_ = p.partial_begin[job + 1] - begin_;
-    arrivals_ = p.arrivals + static_cast<int64_t>(job) * kClusterBlocks;
-    grouped_ = piece.group != 0 && ClusterSize() == kClusterBlocks;
+    piece_ = piece.partial - begin_;
+    counters_ = p.counters + 1 + 2 * job;
   }
 
-  __device__ __forceinline__ void Run(uint32_t cluster_barrier, uint32_t& cluster_parity,
-                                      int* shared_flag) const {
+  // By all threads that compute, after their parts of the partial result are written. `last`: the
+  // block has no other piece.
+  __device__ __forceinline__ void Run(bool last) const {
     SynchroniseThreads(kThreads);
-    // Rows row, row + row_step, ... from `count` partials from `first` on.
-    int row = 0, row_step = 1, first = begin_, step = 1, count = count_;
-    bool last = true;
-    if (empty_) {
-      count = 0;
-    } else if (grouped_) {
-      // The cluster meets; then block r takes rows r, r + kClusterBlocks, ...
-      row = static_cast<int>(ClusterRank());
-      row_step = kClusterBlocks;
-      first = partial_ - row;
-      count = kClusterBlocks;
-      last = count_ == kClusterBlocks;
-      if (threadIdx.x < kClusterBlocks) {
-        __threadfence();
-        ArriveInCluster(cluster_barrier, threadIdx.x);
-      }
-      WaitInCluster(cluster_barrier, cluster_parity);
-      cluster_parity ^= 1;
-    } else if (count_ > 1 && !IsLast(arrivals_, count_, shared_flag)) {
-      return;
+    Counter mine = OwnRows();
+    if (count_ > 1) {
+      if (threadIdx.x == 0) CountDone(last, mine);
+      SynchroniseThreads(kThreads);
+      mine = words_->rows;
     }
 #pragma unroll 1
-    for (;;) {
-      AddRows(row, row_step, first, step, count, last);
-      if (last) return;
-      SynchroniseThreads(kThreads);
-      if (!IsLast(arrivals_ + row, count_ / kClusterBlocks, shared_flag)) return;
-      first = begin_;
-      step = kClusterBlocks;
-      count = count_ / kClusterBlocks;
-      last = true;
-    }
+    while (mine != 0) mine = AddRows(mine);
   }
 
  private:
   __device__ static int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
-  __device__ static int Lane() { return static_cast<int>(threadIdx.x) & 31; }
 
-  // Counts this block; true in the one that completes `wanted`, which sees what the others wrote
-  // and leaves the counter as it was at first.
-  __device__ bool IsLast(int32_t* counter, int wanted, int* shared_flag) const {
-    if (threadIdx.x == 0) {
-      __threadfence();
-      const bool last = atomicAdd(counter, 1) == wanted - 1;
-      if (last) {
-        *counter = 0;
-        __threadfence();
-      }
-      *shared_flag = last ? 1 : 0;
-    }
-    SynchroniseThreads(kThreads);
-    const bool last = *shared_flag != 0;
-    SynchroniseThreads(kThreads);
-    return last;
+  // Rows of this piece, as bits: piece_, piece_ + count_, ... (at most 64 rows).
+  __device__ Counter OwnRows() const {
+    Counter rows = 0;
+    for (int row = piece_; row < rows_.columns; row += count_) rows |= 1ULL << row;
+    return rows;
   }
-  // Adds `count` partials first, first + step, ... up, to results or to partial `first`.
-  __device__ __forceinline__ void AddRows(int first_row, int row_step, int first, int step,
-                                          int count, bool last) const {
-#pragma unroll 1
-    for (int row = first_row + row_step * Warp(); row < rows_.columns; row += row_step * kWarps) {
-      const MergedRow<kDim> merged(p_, rows_.columns, row, first, step, count);
-      if (last) {
-        StoreOutput<kDim>(p_, rows_, row, merged.o, merged.lse);
-      } else {
-        const int64_t at = static_cast<int64_t>(first) * rows_.columns + row;
-        merged.o.Store(p_.partial_o + at * kDim);
-        if (Lane() == 0) p_.partial_lse[at] = merged.lse;
+
+  // Leaves the rows that this block adds up in words_->rows, once their partial results are there.
+  __device__ void CountDone(bool last, Counter mine) const {
+    const bool waits = last && ReadCounter(p_.counters) >= words_->all_started;
+    if (!waits && mine != 0) atomicOr(counters_ + 1, mine);
+    __threadfence();
+    const Counter before = atomicAdd(counters_, 1ULL);
+    const auto count = static_cast<Counter>(count_);
+    const Counter all = before - before % count + count;
+    Counter rows = waits ? mine : 0;
+    if (before + 1 == all) {
+      __threadfence();
+      rows |= atomicExch(counters_ + 1, 0ULL);
+    } else if (rows != 0) {
+      while (ReadCounter(counters_) < all) {
       }
     }
+    __threadfence();
+    words_->rows = rows;
+  }
+
+  // Adds some of `rows` up; returns the rest. As many warps take parts of a row as the number of
+  // partial results asks for, eight each at least.
+  __device__ __forceinline__ Counter AddRows(Counter rows) const {
+    const int partials = empty_ ? 0 : count_;
+    int ways = 1;
+    while (ways < kWarps && 8 * ways < partials) ways *= 2;
+    const int way = Warp() & (ways - 1), place = Warp() / ways;
+    // The row of the warp's place among those that are left, -1 where there is none.
+    int row = -1;
+    for (int i = 0; i < kWarps / ways && rows != 0; ++i) {
+      const int next = __ffsll(static_cast<long long>(rows)) - 1;
+      rows &= rows - 1;
+      if (i == place) row = next;
+    }
+    if (row >= 0) {
+      const MergedRow<kDim> part(p_, rows_.columns, row, begin_ + way, ways,
+                                 (partials - way + ways - 1) / ways);
+      if (ways == 1) {
+        StoreOutput<kDim>(p_, rows_, row, part.o, part.lse);
+      } else {
+        float* const to = area_ + Warp() * (kDim + 4);
+        part.o.Store(to);
+        if ((threadIdx.x & 31) == 0) to[kDim] = part.lse;
+      }
+    }
+    if (ways > 1) {
+      SynchroniseThreads(kThreads);
+      if (row >= 0 && way == 0) AddWays(row, ways);
+      SynchroniseThreads(kThreads);
+    }
+    return rows;
+  }
+  // The parts of a row that warps Warp() ... left in shared memory.
+  __device__ __forceinline__ void AddWays(int row, int ways) const {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const float* const parts = area_ + Warp() * (kDim + 4);
+    const float mine = lane < ways ? parts[lane * (kDim + 4) + kDim] : -INFINITY;
+    float max = mine;
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2) max = fmaxf(max, __shfl_xor_sync(~0U, max, s));
+    const float factor = mine > -INFINITY ? Exp2(mine - max) : 0.0F;
+    float weight = factor;
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2) weight += __shfl_xor_sync(~0U, weight, s);
+    LaneRow<kDim> o;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) o.x[j] = 0;
+#pragma unroll 4
+    for (int i = 0; i < ways; ++i) {
+      const float f = __shfl_sync(~0U, factor, i);
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) {
+        o.x[j] = fmaf(f, parts[i * (kDim + 4) + lane * kPer + j], o.x[j]);
+      }
+    }
+    const float inverse = weight > 0 ? __frcp_rn(weight) : 0.0F;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) o.x[j] *= inverse;
+    StoreOutput<kDim>(p_, rows_, row, o, weight > 0 ? max + log2f(weight) : -INFINITY);
   }
 
   const DecodeParams& p_;
   OutputRows rows_;
-  int partial_, begin_, count_;
+  Words* words_;
+  float* area_;
   bool empty_;  // the one piece of a request without tokens
-  int32_t* arrivals_;
-  bool grouped_;
+  int begin_, count_, piece_;
+  Counter* counters_;
 };
 
 }  // namespace oscar

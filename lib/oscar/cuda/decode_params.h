@@ -13,7 +13,9 @@ struct DecodeParams {
   const PlanPiece* pieces;
   const int32_t* block_begin;
   const int32_t* partial_begin;
-  int32_t* arrivals;  // [requests, head blocks, kClusterBlocks], zero between launches
+  // Blocks that have started, then for every request and block of heads its pieces that are done and
+  // the rows that nobody waits for. Never reset but with a new plan: counts go on and on.
+  unsigned long long* counters;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;

@@ -88,9 +88,16 @@ struct QuantisedWarp {
     }
   }
   template <typename Body>
-  __device__ __forceinline__ static void ForFieldsOfTwo(const uint32_t (&r)[2][4], Body body) {
+  __device__ __forceinline__ static void ForFieldsOfTwo(uint32_t (&r)[2][4], Body body) {
 #pragma unroll
     for (int parity = 0; parity < 2; ++parity) {
+      if (parity == 1) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) r[half][i] = r[half][i] >> 8;
+        }
+      }
 #pragma unroll
       for (int field = 0; field < 4; ++field) {
         const uint32_t mask = 0x00030003U << (2 * field);
@@ -98,7 +105,7 @@ struct QuantisedWarp {
         for (int half = 0; half < 2; ++half) {
           uint32_t w[4];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) w[i] = (parity == 0 ? r[half][i] : r[half][i] >> 8) & mask;
+          for (int i = 0; i < 4; ++i) w[i] = r[half][i] & mask;
           body(half, parity * 4 + field, w[0], w[1], w[2], w[3]);
         }
       }
@@ -122,14 +129,14 @@ struct QuantisedWarp {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        float(&a)[4] = both[half][group];
+      for (int chain = 0; chain < kGroups; ++chain) {
+        float(&a)[4] = both[half][chain];
         a[0] = a[1] = a[2] = a[3] = 0;
       }
     }
     const auto multiply = [&](int half, int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
                               uint32_t a3) {
-      MultiplyHalf(both[half][kGroups == 1 ? 0 : field], a0, a1, a2, a3, q.b[step][0],
+      MultiplyHalf(both[half][field % kGroups], a0, a1, a2, a3, q.b[step][0],
                    q.b[step][1]);
     };
     if constexpr (kDim == 64) {
@@ -148,7 +155,6 @@ struct QuantisedWarp {
         uint32_t r[2][4];
         LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
         LoadMatrix4(r[1], (stage + key_offset + SixteenRows(p)) ^ (chunk * 32));
-        // Both halves in turn: two chains of multiplies that do not wait for one another.
         ForFieldsOfTwo(r,
                        [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
                          multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);

@@ -51,32 +51,30 @@ struct Ring {
 
 template <typename Traits>
 struct Rings {
-  static constexpr int kBarriers = 2 * (Traits::kStages + Traits::kRowStages) + 1;
+  static constexpr int kBarriers = 2 * (Traits::kStages + Traits::kRowStages);
   Ring<Traits::kStages, Traits::kStageBytes, Traits::kTileBytes> quantised;
   Ring<Traits::kRowStages, Traits::kRowStageBytes, Traits::kTileBytes + 16 * Traits::kStages> rows;
-  uint32_t cluster;  // barrier at which the blocks of a cluster meet
-  uint32_t cluster_parity = 0;
 
   __device__ explicit Rings(const char* shared)
       : quantised(SharedAddress(shared + Traits::kTileBytes)),
-        rows(quantised.barriers + 16 * Traits::kStages),
-        cluster(rows.barriers + 16 * Traits::kRowStages) {
+        rows(quantised.barriers + 16 * Traits::kStages) {
     Pin(quantised.barriers);
     Pin(rows.barriers);
   }
 
-  // Sets one barrier up per thread.
-  __device__ void Init() const {
+  // Sets one barrier up per thread, and the few words behind them to zero.
+  __device__ void Init(char* shared) const {
     const int i = static_cast<int>(threadIdx.x);
-    if (i >= kBarriers) return;
+    if (i >= kBarriers) {
+      const int word = i - kBarriers;
+      if (word < 4) reinterpret_cast<uint64_t*>(shared + Traits::kTileBytes)[i] = 0;
+      return;
+    }
     const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
     const bool full = i < 2 * Traits::kStages ? of_tier < Traits::kStages
                                               : of_tier < Traits::kRowStages;
-    const int arrivals = i == kBarriers - 1 ? kClusterBlocks
-                         : full             ? 32 * kCopyWarps
-                                            : Traits::kWarps;
-    InitBarrier(quantised.barriers + 8 * static_cast<uint32_t>(i), arrivals);
-    FenceBarrierInit();
+    InitBarrier(quantised.barriers + 8 * static_cast<uint32_t>(i),
+                full ? 32 * kCopyWarps : Traits::kWarps);
   }
 };
 

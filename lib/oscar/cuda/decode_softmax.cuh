@@ -30,12 +30,15 @@ __device__ __forceinline__ float ColumnSum(float x) {
 // Which part of a tile a warp computes, from its number.
 struct WarpPlace {
   int warp, head_in_block, half, part, parts;
-  __device__ WarpPlace(int warps, int heads_log2, int halves_log2)
-      : warp(static_cast<int>(threadIdx.x) >> 5),
-        head_in_block(warp & ((1 << heads_log2) - 1)),
-        half((warp >> heads_log2) & ((1 << halves_log2) - 1)),
-        part(warp >> (heads_log2 + halves_log2)),
-        parts(warps >> (heads_log2 + halves_log2)) {}
+  __device__ __forceinline__ WarpPlace(int warps, int heads_log2, int halves_log2) {
+    uint32_t thread = threadIdx.x;
+    Pin(thread);  // cheaper to work out again than to keep
+    warp = static_cast<int>(thread) >> 5;
+    head_in_block = warp & ((1 << heads_log2) - 1);
+    half = (warp >> heads_log2) & ((1 << halves_log2) - 1);
+    part = warp >> (heads_log2 + halves_log2);
+    parts = warps >> (heads_log2 + halves_log2);
+  }
 };
 
 // What a warp knows at the end of a piece, in fragments: output columns, not divided by the sum,

@@ -3,7 +3,6 @@
 
 #include "oscar/core/error.h"
 #include "oscar/cuda/decode.h"
-#include "oscar/cuda/decode_limits.h"
 
 namespace oscar {
 namespace {
@@ -20,7 +19,6 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
                                        " requests: at least 1 is needed");
   }
   blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
-  clusters_ = DecodeClusters(shape);
   const int64_t head_blocks = HeadBlocks(shape);
   const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
   const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
@@ -28,12 +26,12 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
   partial_lse_ = DeviceBuffer(pieces * columns * 4);
-  arrivals_ = DeviceBuffer(max_requests * head_blocks * kClusterBlocks * 4);
-  arrivals_.Fill(0);
+  zeros_.resize(static_cast<size_t>(1 + 2 * max_requests * head_blocks));
+  counters_ = DeviceBuffer(static_cast<int64_t>(zeros_.size()) * 8);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
-  SetPlan(PlanDecode(shape_, lengths, blocks_, clusters_), stream);
+  SetPlan(PlanDecode(shape_, lengths, blocks_), stream);
 }
 
 void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
@@ -50,6 +48,7 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
   begins_host_ = plan_.block_begin;
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
   stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
+  stream.UploadAsync(counters_, zeros_.data(), counters_.bytes());
   if (!plan_.pieces.empty()) {
     stream.UploadAsync(pieces_, plan_.pieces.data(),
                        plan_.partials() * static_cast<int64_t>(sizeof(PlanPiece)));

@@ -16,6 +16,14 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
 __device__ __forceinline__ void Pin(uint32_t& x) { asm volatile("" : "+r"(x)); }
 __device__ __forceinline__ void Pin(const char*& x) { asm volatile("" : "+l"(x)); }
 
+// base + index * stride, in one instruction.
+__device__ __forceinline__ const char* AddressOf(const char* base, uint32_t index,
+                                                 uint32_t stride) {
+  const char* at;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(index), "r"(stride), "l"(base));
+  return at;
+}
+
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l & 7 of matrix l >> 3.
 __device__ __forceinline__ void LoadMatrix4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -107,46 +115,11 @@ __device__ __forceinline__ void WaitAtBarrier(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
-// Makes the barriers that this thread set up visible to the other blocks of the cluster.
-__device__ __forceinline__ void FenceBarrierInit() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-// Thread block clusters.
-__device__ __forceinline__ uint32_t ClusterRank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ uint32_t ClusterSize() {
-  uint32_t size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-}
-__device__ __forceinline__ void SynchroniseCluster() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-// Arrives at the barrier at the same place in block `rank` of the cluster.
-__device__ __forceinline__ void ArriveInCluster(uint32_t barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n"
-      "}\n" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
-}
-__device__ __forceinline__ void WaitInCluster(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again_%=:\n"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again_%=;\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
+// What other blocks have written, for counters.
+__device__ __forceinline__ unsigned long long ReadCounter(const unsigned long long* at) {
+  unsigned long long x;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+  return x;
 }
 
 // Gives registers of the warp group up, or gets some that another one gave up.

@@ -55,7 +55,6 @@ void ReadAll(const void* /*data*/, int64_t /*bytes*/, void* /*sum*/, Stream /*st
   NoDevice();
 }
 
-int64_t DecodeClusters(const DecodeShape& /*shape*/) { NoDevice(); }
 void LaunchDecode(const DecodeWorkspace& /*workspace*/, const DecodeInputs& /*inputs*/,
                   const DecodeOutputs& /*outputs*/, Stream /*stream*/) {
   NoDevice();

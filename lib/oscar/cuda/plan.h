@@ -44,7 +44,7 @@ struct PlanPiece {
   int32_t head_block;
   Tier tier;
   int32_t partial;  // where the partial result goes
-  int32_t group;    // 1: the blocks of a cluster hold one such piece each and add them up together
+  int32_t reserved;
 };
 static_assert(sizeof(PlanPiece) == 32);
 
@@ -58,7 +58,6 @@ struct DecodePlan {
   int64_t requests = 0;
   int64_t head_blocks = 0;
   int64_t blocks = 0;
-  bool clusters = false;  // pieces are grouped: best launched in thread block clusters
 
   int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
 };
@@ -69,11 +68,10 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
 // Thread blocks that fill `multiprocessors` with decode kernels of `shape`.
 int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
 
-// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders; or, where that is
-// expected to be faster, into grouped pieces for `clusters` thread block clusters. Equal input gives
-// an equal plan. Throws Error(kUsage) on a negative length.
+// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders. Equal input gives an
+// equal plan. Throws Error(kUsage) on a negative length.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
-                      int64_t blocks, int64_t clusters = 0);
+                      int64_t blocks);
 
 // Tokens of one tile of a thread block, by tier.
 int64_t TileTokens(const DecodeShape& shape, Tier tier);
