@@ -51,7 +51,9 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.pieces = workspace.pieces();
   p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
-  p.counters = reinterpret_cast<unsigned long long*>(workspace.counters());
+  static_assert(sizeof(DecodeParams::Job) == 16);
+  p.jobs = static_cast<DecodeParams::Job*>(workspace.counters()) + 1;
+  p.started = static_cast<uint32_t*>(workspace.counters());
   p.k_codes = Bytes(in.quantised.k_codes);
   p.v_codes = Bytes(in.quantised.v_codes);
   p.k_scales = Bytes(in.quantised.k_scales);

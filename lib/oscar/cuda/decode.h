@@ -66,7 +66,7 @@ class DecodeWorkspace {
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_lse() const { return partial_lse_.As<float>(); }
   // What the blocks of a launch tell one another (DecodeParams).
-  uint64_t* counters() const { return counters_.As<uint64_t>(); }
+  void* counters() const { return counters_.data(); }
   // Overwrites the partial results, for tests.
   void PoisonPartials(uint8_t value);
 
@@ -75,7 +75,6 @@ class DecodeWorkspace {
   int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;
-  std::vector<uint64_t> zeros_;
   DeviceBuffer pieces_, begins_, partial_o_, partial_lse_, counters_;
 };
 

@@ -105,7 +105,28 @@ struct DecodeBlock {
     return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
   }
 
-  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
+  // Adds a piece's warps up, writes its partial result and adds partial results of its request up.
+  template <typename Warp, typename TierRing>
+  __device__ __forceinline__ void Leave(const PlanPiece* at, bool last, TierRing& ring,
+                                        WarpResult<kDim / 16>& result) {
+    const PlanPiece piece = ReadPiece(at);
+    char* const behind = shared + Traits::kTileBytes;
+    const PieceMerge<Traits, kDim> merge(
+        p, piece, reinterpret_cast<unsigned long long*>(behind + 8 * Rings<Traits>::kBarriers),
+        behind + Traits::kBarrierBytes);
+    if (piece.tokens > 0) {
+      const WarpPlace place = Place();
+      ring.WaitFull();
+      result.AddParts(place, kComputing, shared + ring.offset());
+      ring.SignalEmpty();
+      ring.Advance();
+      StorePartial<Warp, kDim, kShared>(p, piece, place, result);
+    }
+    merge.Run(last);
+  }
+
+  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece,
+                                            bool last) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -122,15 +143,10 @@ struct DecodeBlock {
     }
     WarpResult<kDim / 16> result;
     warp.Finish(result);
-    rings.quantised.WaitFull();
-    const WarpPlace again = Place();
-    result.AddParts(again, kComputing, shared + rings.quantised.offset());
-    rings.quantised.SignalEmpty();
-    rings.quantised.Advance();
-    StorePartial<Warp, kDim, kShared>(p, ReadPiece(at), again, result);
+    Leave<Warp>(at, last, rings.quantised, result);
   }
 
-  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
+  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece, bool last) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -149,33 +165,24 @@ struct DecodeBlock {
       left -= tile_tokens;
     }
     warp.Finish();
-    rings.rows.WaitFull();
-    warp.result.AddParts(place, kComputing, shared + rings.rows.offset());
-    rings.rows.SignalEmpty();
-    rings.rows.Advance();
-    StorePartial<Warp, kDim, kShared>(p, ReadPiece(at), place, warp.result);
+    Leave<Warp>(at, last, rings.rows, warp.result);
   }
 
   __device__ void Compute() {
     using Merge = PieceMerge<Traits, kDim>;
-    char* const behind = shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers;
+    // The plan of the first piece is in the cache by the time that the launches before are done.
+    const int first = p.block_begin[blockIdx.x];
+    if (first < p.block_begin[blockIdx.x + 1]) Merge::Prefetch(p, ReadPiece(p.pieces + first));
+    WaitForPredecessors();
+    if (threadIdx.x == kComputing - 1) Merge::CountStart(p);
     ForPieces([&](const PlanPiece* at, bool last) {
       const PlanPiece piece = ReadPiece(at);
-      Merge::Prefetch(p, piece);
-      WaitForPredecessors();
-      Merge::CountStart(p, behind);
-      if (piece.tokens > 0) {
-        if (piece.tier == Tier::kQuantised) {
-          Quantised(at, piece);
-        } else {
-          Rows(at, piece);
-        }
+      if (piece.tier == Tier::kQuantised) {
+        Quantised(at, piece, last);
+      } else {
+        Rows(at, piece, last);
       }
-      const Merge merge(p, ReadPiece(at), behind, shared + Traits::kTileBytes + Traits::kBarrierBytes);
-      merge.Run(last);
     });
-    WaitForPredecessors();
-    Merge::CountStart(p, behind);
   }
 };
 

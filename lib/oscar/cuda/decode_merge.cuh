@@ -75,7 +75,7 @@ template <int kDim>
 struct MergedRow {
   static constexpr int kPer = kDim / 32;
   // Rows under way at once.
-  static constexpr int kBatch = 8;
+  static constexpr int kBatch = 9;
   LaneRow<kDim> o;
   float lse;  // base 2
 
@@ -183,51 +183,42 @@ class PieceMerge {
   static constexpr int kWarps = Traits::kWarps;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kPer = kDim / 32;
-  using Counter = unsigned long long;
-  // Words behind the barriers.
-  struct Words {
-    Counter all_started;  // what the count of started blocks reaches in this launch
-    Counter rows;         // left over, for the last block
-    int last;
-  };
+  using Bits = unsigned long long;
 
  public:
-  // Once per block, by the threads that compute: counts the block as started.
-  __device__ __forceinline__ static void CountStart(const DecodeParams& p, char* behind) {
-    if (threadIdx.x != 0) return;
-    Words* const words = reinterpret_cast<Words*>(behind);
-    if (words->all_started != 0) return;
-    const Counter before = atomicAdd(p.counters, 1ULL);
-    const auto blocks = static_cast<Counter>(gridDim.x);
-    words->all_started = before - before % blocks + blocks;
+  // Once per block, by one thread, when the launches before are done.
+  __device__ __forceinline__ static void CountStart(const DecodeParams& p) {
+    atomicInc(p.started, gridDim.x - 1);
   }
   __device__ __forceinline__ static void Prefetch(const DecodeParams& p, const PlanPiece& piece) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(
         p.partial_begin + piece.request * p.head_blocks + piece.head_block));
   }
 
-  __device__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, char* behind, char* area)
+  __device__ __forceinline__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, Bits* left_rows,
+                                        char* area)
       : p_(p),
         rows_(p, piece),
-        words_(reinterpret_cast<Words*>(behind)),
+        left_rows_(left_rows),
         area_(reinterpret_cast<float*>(area)),
-        empty_(piece.tokens == 0) {
+        empty_(piece.tokens == 0),
+        started_(threadIdx.x == 0 ? ReadCounter(p.started) : 0) {
     const int job = piece.request * p.head_blocks + piece.head_block;
     begin_ = p.partial_begin[job];
     count_ = p.partial_begin[job + 1] - begin_;
     piece_ = piece.partial - begin_;
-    counters_ = p.counters + 1 + 2 * job;
+    job_ = p.jobs + job;
   }
 
   // By all threads that compute, after their parts of the partial result are written. `last`: the
   // block has no other piece.
   __device__ __forceinline__ void Run(bool last) const {
     SynchroniseThreads(kThreads);
-    Counter mine = OwnRows();
+    Bits mine = OwnRows();
     if (count_ > 1) {
-      if (threadIdx.x == 0) CountDone(last, mine);
+      if (threadIdx.x == 0) *left_rows_ = CountDone(last, mine);
       SynchroniseThreads(kThreads);
-      mine = words_->rows;
+      mine = *left_rows_;
     }
 #pragma unroll 1
     while (mine != 0) mine = AddRows(mine);
@@ -237,35 +228,33 @@ class PieceMerge {
   __device__ static int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
 
   // Rows of this piece, as bits: piece_, piece_ + count_, ... (at most 64 rows).
-  __device__ Counter OwnRows() const {
-    Counter rows = 0;
-    for (int row = piece_; row < rows_.columns; row += count_) rows |= 1ULL << row;
+  __device__ Bits OwnRows() const {
+    Bits rows = 0;
+    for (int row = piece_; row < rows_.columns; row += count_) rows |= Bits{1} << row;
     return rows;
   }
 
-  // Leaves the rows that this block adds up in words_->rows, once their partial results are there.
-  __device__ void CountDone(bool last, Counter mine) const {
-    const bool waits = last && ReadCounter(p_.counters) >= words_->all_started;
-    if (!waits && mine != 0) atomicOr(counters_ + 1, mine);
-    __threadfence();
-    const Counter before = atomicAdd(counters_, 1ULL);
-    const auto count = static_cast<Counter>(count_);
-    const Counter all = before - before % count + count;
-    Counter rows = waits ? mine : 0;
-    if (before + 1 == all) {
-      __threadfence();
-      rows |= atomicExch(counters_ + 1, 0ULL);
+  // The rows that this block adds up, once their partial results are there.
+  __device__ Bits CountDone(bool last, Bits mine) const {
+    const bool waits = last && started_ == 0;
+    if (!waits && mine != 0) atomicOr(&job_->rows, mine);
+    FenceDevice();
+    const bool all = atomicInc(&job_->done, static_cast<uint32_t>(count_ - 1)) ==
+                     static_cast<uint32_t>(count_ - 1);
+    Bits rows = waits ? mine : 0;
+    if (all) {
+      FenceDevice();
+      rows |= atomicExch(&job_->rows, Bits{0});
     } else if (rows != 0) {
-      while (ReadCounter(counters_) < all) {
+      while (ReadCounter(&job_->done) != 0) {
       }
     }
-    __threadfence();
-    words_->rows = rows;
+    return rows;
   }
 
   // Adds some of `rows` up; returns the rest. As many warps take parts of a row as the number of
   // partial results asks for, eight each at least.
-  __device__ __forceinline__ Counter AddRows(Counter rows) const {
+  __device__ __forceinline__ Bits AddRows(Bits rows) const {
     const int partials = empty_ ? 0 : count_;
     int ways = 1;
     while (ways < kWarps && 8 * ways < partials) ways *= 2;
@@ -326,11 +315,12 @@ class PieceMerge {
 
   const DecodeParams& p_;
   OutputRows rows_;
-  Words* words_;
+  Bits* left_rows_;
   float* area_;
   bool empty_;  // the one piece of a request without tokens
+  uint32_t started_;
   int begin_, count_, piece_;
-  Counter* counters_;
+  DecodeParams::Job* job_;
 };
 
 }  // namespace oscar

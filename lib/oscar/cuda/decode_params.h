@@ -13,9 +13,15 @@ struct DecodeParams {
   const PlanPiece* pieces;
   const int32_t* block_begin;
   const int32_t* partial_begin;
-  // Blocks that have started, then for every request and block of heads its pieces that are done and
-  // the rows that nobody waits for. Never reset but with a new plan: counts go on and on.
-  unsigned long long* counters;
+  // All zero between launches. How many blocks have started, up to all, which counts as 0 again; and
+  // for every request and block of heads, how many of its pieces are done, likewise.
+  uint32_t* started;
+  struct Job {
+    uint32_t done;
+    uint32_t reserved;
+    unsigned long long rows;  // left to the block that is done last, as bits
+  };
+  Job* jobs;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;

@@ -291,10 +291,10 @@ struct QuantisedWarp {
   __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int g = lane >> 2, t = lane & 3;
-    TileScales tile_scales;
-    LoadScales(p, stage, tile_scales);
     float acc[kScoreTiles][kGroups][4];
     Scores(p, stage, acc);
+    TileScales tile_scales;
+    LoadScales(p, stage, tile_scales);
 
     // Scores minus the running maximum.
     float score[kScoreTiles][4];
@@ -381,7 +381,7 @@ struct QuantisedWarp {
 
   // The output without the factors of the subnormal codes and without its zero term.
   __device__ __forceinline__ void Finish(WarpResult<kSteps>& result) const {
-    const float down = 1.0F / boost;
+    const float down = __frcp_rn(boost);  // exact
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       result.max[c] = fresh ? kNoScore : max[c];

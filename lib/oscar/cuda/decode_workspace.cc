@@ -26,8 +26,8 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
   partial_lse_ = DeviceBuffer(pieces * columns * 4);
-  zeros_.resize(static_cast<size_t>(1 + 2 * max_requests * head_blocks));
-  counters_ = DeviceBuffer(static_cast<int64_t>(zeros_.size()) * 8);
+  counters_ = DeviceBuffer((1 + max_requests * head_blocks) * 16);
+  counters_.Fill(0);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
@@ -48,7 +48,6 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
   begins_host_ = plan_.block_begin;
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
   stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
-  stream.UploadAsync(counters_, zeros_.data(), counters_.bytes());
   if (!plan_.pieces.empty()) {
     stream.UploadAsync(pieces_, plan_.pieces.data(),
                        plan_.partials() * static_cast<int64_t>(sizeof(PlanPiece)));

@@ -115,12 +115,13 @@ __device__ __forceinline__ void WaitAtBarrier(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
-// What other blocks have written, for counters.
-__device__ __forceinline__ unsigned long long ReadCounter(const unsigned long long* at) {
-  unsigned long long x;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(at) : "memory");
+// Counters that blocks share: reads, and fences between them and what they stand for.
+__device__ __forceinline__ uint32_t ReadCounter(const uint32_t* at) {
+  uint32_t x;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
   return x;
 }
+__device__ __forceinline__ void FenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Gives registers of the warp group up, or gets some that another one gave up.
 template <int kRegisters>
