@@ -1,4 +1,4 @@
-// The host side of LaunchDecode.
+// The merge kernel and the host side of LaunchDecode.
 #include "oscar/cuda/decode.h"
 
 #include <bit>
@@ -8,9 +8,60 @@
 #include "oscar/cuda/cuda_error.h"
 #include "oscar/cuda/decode_launch.h"
 #include "oscar/cuda/decode_limits.h"
+#include "oscar/cuda/decode_merge.cuh"
 
 namespace oscar {
 namespace {
+
+constexpr int kMergeWarps = 16;
+
+// A block per query head, for one request after the other: warps take partial results in turn.
+template <int kDim>
+__global__ void __launch_bounds__(32 * kMergeWarps) MergeKernel(const __grid_constant__ DecodeParams p) {
+  __shared__ float parts[kMergeWarps][kDim + 4];
+  ReleaseSuccessors();
+  const int columns = p.group_size << p.heads_log2;
+  const int head_block = static_cast<int>(blockIdx.x) / columns;
+  const int row = static_cast<int>(blockIdx.x) % columns;
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  // The plan is older than the launches before.
+  const int requests = *p.requests;
+  for (int request = static_cast<int>(blockIdx.y); request < requests;
+       request += static_cast<int>(gridDim.y)) {
+    const int job = request * p.head_blocks + head_block;
+    const int begin = p.partial_begin[job], end = p.partial_begin[job + 1];
+    // Without tokens there is one piece, whose result is there already.
+    const bool empty = p.pieces[begin].tokens == 0;
+    WaitForPredecessors();
+    if (empty) continue;
+    const MergedRow<kDim> part(p, columns, row, begin + warp, kMergeWarps,
+                               (end - begin - warp + kMergeWarps - 1) / kMergeWarps);
+    part.o.Store(parts[warp]);
+    if ((threadIdx.x & 31) == 0) parts[warp][kDim] = part.lse;
+    __syncthreads();
+    if (warp == 0) {
+      const MergedRow<kDim> sum(&parts[0][0], kMergeWarps);
+      StoreOutput<kDim>(p, {request, head_block, columns}, row, sum.o, sum.lse);
+    }
+    __syncthreads();
+  }
+  WaitForPredecessors();
+}
+
+template <int kDim>
+cudaError_t LaunchMerge(const DecodeParams& params, int64_t requests, cudaStream_t stream) {
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(params.kv_heads * params.group_size),
+                        static_cast<unsigned>(requests));
+  config.blockDim = dim3(32 * kMergeWarps);
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, MergeKernel<kDim>, params);
+}
 
 void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
                  const DecodeOutputs& out) {
@@ -51,9 +102,8 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.pieces = workspace.pieces();
   p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
-  static_assert(sizeof(DecodeParams::Job) == 16);
-  p.jobs = static_cast<DecodeParams::Job*>(workspace.counters()) + 1;
-  p.started = static_cast<uint32_t*>(workspace.counters());
+  p.requests = workspace.requests();
+  p.done = workspace.done();
   p.k_codes = Bytes(in.quantised.k_codes);
   p.v_codes = Bytes(in.quantised.v_codes);
   p.k_scales = Bytes(in.quantised.k_scales);
@@ -87,6 +137,8 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.logit_scale = in.logit_scale * 1.4426950408889634F;
   p.quantised_slot_log2 = SlotLog2(in.quantised_slots);
   p.row_slot_log2 = SlotLog2(in.row_slots);
+  const DecodePlan& plan = workspace.plan();
+  p.merge_apart = plan.partials() > kFewPartials * plan.requests * plan.head_blocks ? 1 : 0;
   return p;
 }
 
@@ -103,8 +155,11 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   const DecodeParams params = MakeParams(workspace, inputs, outputs);
   const int64_t dim = workspace.shape().cache.dim;
   const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;
-  CheckCuda(attend(params, static_cast<cudaStream_t>(stream)),
-            "launch of the decode attention kernel");
+  const auto on = static_cast<cudaStream_t>(stream);
+  CheckCuda(attend(params, on), "launch of the decode attention kernel");
+  if (params.merge_apart == 0) return;
+  const auto add = dim == 64 ? LaunchMerge<64> : dim == 128 ? LaunchMerge<128> : LaunchMerge<256>;
+  CheckCuda(add(params, plan.requests, on), "launch of the decode merge kernel");
 }
 
 }  // namespace oscar

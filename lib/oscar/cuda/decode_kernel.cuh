@@ -73,14 +73,14 @@ struct DecodeBlock {
   __device__ __forceinline__ void ForPieces(Body body) {
     const int end = p.block_begin[blockIdx.x + 1];
 #pragma unroll 1
-    for (int i = p.block_begin[blockIdx.x]; i < end; ++i) body(p.pieces + i, i + 1 == end);
+    for (int i = p.block_begin[blockIdx.x]; i < end; ++i) body(p.pieces + i);
   }
 
   __device__ void Copy() {
     const int warp = (static_cast<int>(threadIdx.x) >> 5) - Traits::kWarps;
     const int lane = static_cast<int>(threadIdx.x) & 31;
     Tier last = Tier::kQuantised;
-    ForPieces([&](const PlanPiece* at, bool /*last*/) {
+    ForPieces([&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
       if (piece.tokens == 0) return;
       // The tiers share the memory of their stages.
@@ -107,13 +107,12 @@ struct DecodeBlock {
 
   // Adds a piece's warps up, writes its partial result and adds partial results of its request up.
   template <typename Warp, typename TierRing>
-  __device__ __forceinline__ void Leave(const PlanPiece* at, bool last, TierRing& ring,
+  __device__ __forceinline__ void Leave(const PlanPiece* at, TierRing& ring,
                                         WarpResult<kDim / 16>& result) {
     const PlanPiece piece = ReadPiece(at);
-    char* const behind = shared + Traits::kTileBytes;
     const PieceMerge<Traits, kDim> merge(
-        p, piece, reinterpret_cast<unsigned long long*>(behind + 8 * Rings<Traits>::kBarriers),
-        behind + Traits::kBarrierBytes);
+        p, piece,
+        reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers));
     if (piece.tokens > 0) {
       const WarpPlace place = Place();
       ring.WaitFull();
@@ -122,11 +121,10 @@ struct DecodeBlock {
       ring.Advance();
       StorePartial<Warp, kDim, kShared>(p, piece, place, result);
     }
-    merge.Run(last);
+    merge.Run();
   }
 
-  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece,
-                                            bool last) {
+  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -143,10 +141,10 @@ struct DecodeBlock {
     }
     WarpResult<kDim / 16> result;
     warp.Finish(result);
-    Leave<Warp>(at, last, rings.quantised, result);
+    Leave<Warp>(at, rings.quantised, result);
   }
 
-  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece, bool last) {
+  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -165,22 +163,22 @@ struct DecodeBlock {
       left -= tile_tokens;
     }
     warp.Finish();
-    Leave<Warp>(at, last, rings.rows, warp.result);
+    Leave<Warp>(at, rings.rows, warp.result);
   }
 
   __device__ void Compute() {
-    using Merge = PieceMerge<Traits, kDim>;
     // The plan of the first piece is in the cache by the time that the launches before are done.
     const int first = p.block_begin[blockIdx.x];
-    if (first < p.block_begin[blockIdx.x + 1]) Merge::Prefetch(p, ReadPiece(p.pieces + first));
+    if (first < p.block_begin[blockIdx.x + 1]) {
+      PieceMerge<Traits, kDim>::Prefetch(p, ReadPiece(p.pieces + first));
+    }
     WaitForPredecessors();
-    if (threadIdx.x == kComputing - 1) Merge::CountStart(p);
-    ForPieces([&](const PlanPiece* at, bool last) {
+    ForPieces([&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
       if (piece.tier == Tier::kQuantised) {
-        Quantised(at, piece, last);
+        Quantised(at, piece);
       } else {
-        Rows(at, piece, last);
+        Rows(at, piece);
       }
     });
   }
@@ -196,7 +194,7 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
   Block block{p, shared, Rings<typename Block::Traits>(shared)};
-  block.rings.Init(shared);
+  block.rings.Init();
   __syncthreads();
   if (threadIdx.x >= Block::kComputing) {
     ShrinkRegisters<Block::Traits::kCopyRegisters>();

@@ -13,6 +13,9 @@ inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9
 // Warps that only copy tiles, beside those that compute: one warp group, the unit in which registers
 // move from one kind to the other.
 inline constexpr int kCopyWarps = 4;
+// Partial results of a request, on average, above which a kernel of its own adds them up.
+inline constexpr int kFewPartials = 16;
+
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
 constexpr int DecodeWarps(int64_t dim, int64_t groups) { return dim <= 128 && groups == 1 ? 16 : 8; }
@@ -55,9 +58,7 @@ struct DecodeTraits {
   static constexpr int kRowStageBytes = kWarps * kWarpRowBytes;
 
   static constexpr int kBarrierBytes = 256;
-  // Rows that the warps of a block add up, when a request is done.
-  static constexpr int kMergeBytes = kWarps * (kDim + 4) * 4;
-  static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes - kMergeBytes;
+  static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes;
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
   static constexpr int kStages = Min(kBudget / kStageBytes, 8);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);
@@ -72,9 +73,9 @@ struct DecodeTraits {
   static constexpr int kTileBytes = kStages * kStageBytes > kRowStages * kRowStageBytes
                                         ? kStages * kStageBytes
                                         : kRowStages * kRowStageBytes;
-  static constexpr int kSharedBytes = kTileBytes + kBarrierBytes + kMergeBytes;
-  // Full and empty barriers of every stage of either tier, and a few words behind them.
-  static_assert(2 * (kStages + kRowStages) * 8 + 32 <= kBarrierBytes);
+  static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
+  // Full and empty barriers of every stage of either tier, and a word behind them.
+  static_assert(2 * (kStages + kRowStages) * 8 + 8 <= kBarrierBytes);
 };
 
 }  // namespace oscar

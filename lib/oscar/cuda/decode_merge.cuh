@@ -1,11 +1,8 @@
 // Partial results in memory and their sum. Device code.
 //
 // Every piece of a request and block of heads leaves a partial result in memory and counts itself
-// as done. The rows (query heads) of the sum are dealt out over the blocks that hold the pieces: a
-// block with nothing else to do waits for the others and adds its rows up. It waits only once all
-// blocks of the launch have started, so that the ones it waits for cannot be waiting for its place;
-// otherwise it leaves its rows to the block that is done last. The order of a sum is that of the
-// tokens, whoever adds it up.
+// as done; the block that is done last adds them up, unless a kernel of its own does (decode.cu). The
+// order of a sum is that of the tokens, whoever adds it up.
 #pragma once
 
 #include "oscar/cuda/decode_ring.cuh"
@@ -16,10 +13,6 @@ namespace oscar {
 // Query heads of one request and block of heads.
 struct OutputRows {
   int request, head_block, columns;
-  __device__ OutputRows(const DecodeParams& p, const PlanPiece& piece)
-      : request(piece.request),
-        head_block(piece.head_block),
-        columns(p.group_size << p.heads_log2) {}
   __device__ int KvHead(const DecodeParams& p, int row) const {
     return (head_block << p.heads_log2) + row / p.group_size;
   }
@@ -128,6 +121,34 @@ struct MergedRow {
         }
       }
     }
+    Divide(max, weight);
+  }
+  // Of up to 32 rows of kDim + 4 numbers in shared memory, the log-sum-exp behind the channels.
+  __device__ __forceinline__ MergedRow(const float* rows, int count) {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const float mine = lane < count ? rows[lane * (kDim + 4) + kDim] : -INFINITY;
+    float max = mine;
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2) max = fmaxf(max, __shfl_xor_sync(~0U, max, s));
+    const float factor = mine > -INFINITY ? Exp2(mine - max) : 0.0F;
+    float weight = factor;
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2) weight += __shfl_xor_sync(~0U, weight, s);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) o.x[j] = 0;
+#pragma unroll 4
+    for (int i = 0; i < count; ++i) {
+      const float f = __shfl_sync(~0U, factor, i);
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) {
+        o.x[j] = fmaf(f, rows[i * (kDim + 4) + lane * kPer + j], o.x[j]);
+      }
+    }
+    Divide(max, weight);
+  }
+
+ private:
+  __device__ __forceinline__ void Divide(float max, float weight) {
     const float inverse = weight > 0 ? __frcp_rn(weight) : 0.0F;
 #pragma unroll
     for (int i = 0; i < kPer; ++i) o.x[i] *= inverse;
@@ -178,149 +199,62 @@ __device__ __forceinline__ void StoreOutput(const DecodeParams& p, const OutputR
   if ((threadIdx.x & 31) == 0 && p.lse != nullptr) p.lse[out] = lse * 0.6931471805599453F;
 }
 
+// Adds the partial results of a piece's request up once they are all there.
 template <typename Traits, int kDim>
 class PieceMerge {
   static constexpr int kWarps = Traits::kWarps;
   static constexpr int kThreads = 32 * kWarps;
-  static constexpr int kPer = kDim / 32;
-  using Bits = unsigned long long;
 
  public:
-  // Once per block, by one thread, when the launches before are done.
-  __device__ __forceinline__ static void CountStart(const DecodeParams& p) {
-    atomicInc(p.started, gridDim.x - 1);
-  }
   __device__ __forceinline__ static void Prefetch(const DecodeParams& p, const PlanPiece& piece) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(
         p.partial_begin + piece.request * p.head_blocks + piece.head_block));
   }
 
-  __device__ __forceinline__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, Bits* left_rows,
-                                        char* area)
+  // `flag`: a word of shared memory.
+  __device__ __forceinline__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, int* flag)
       : p_(p),
-        rows_(p, piece),
-        left_rows_(left_rows),
-        area_(reinterpret_cast<float*>(area)),
-        empty_(piece.tokens == 0),
-        started_(threadIdx.x == 0 ? ReadCounter(p.started) : 0) {
+        rows_{piece.request, piece.head_block, p.group_size << p.heads_log2},
+        flag_(flag),
+        empty_(piece.tokens == 0) {
     const int job = piece.request * p.head_blocks + piece.head_block;
     begin_ = p.partial_begin[job];
     count_ = p.partial_begin[job + 1] - begin_;
-    piece_ = piece.partial - begin_;
-    job_ = p.jobs + job;
+    done_ = p.done + job;
   }
 
-  // By all threads that compute, after their parts of the partial result are written. `last`: the
-  // block has no other piece.
-  __device__ __forceinline__ void Run(bool last) const {
+  // By all threads that compute, after their parts of the partial result are written.
+  __device__ __forceinline__ void Run() const {
+    if (p_.merge_apart != 0 && !empty_) return;
     SynchroniseThreads(kThreads);
-    Bits mine = OwnRows();
     if (count_ > 1) {
-      if (threadIdx.x == 0) *left_rows_ = CountDone(last, mine);
+      if (threadIdx.x == 0) *flag_ = IsLast() ? 1 : 0;
       SynchroniseThreads(kThreads);
-      mine = *left_rows_;
+      if (*flag_ == 0) return;
     }
 #pragma unroll 1
-    while (mine != 0) mine = AddRows(mine);
+    for (int row = static_cast<int>(threadIdx.x) >> 5; row < rows_.columns; row += kWarps) {
+      const MergedRow<kDim> merged(p_, rows_.columns, row, begin_, 1, empty_ ? 0 : count_);
+      StoreOutput<kDim>(p_, rows_, row, merged.o, merged.lse);
+    }
   }
 
  private:
-  __device__ static int Warp() { return static_cast<int>(threadIdx.x) >> 5; }
-
-  // Rows of this piece, as bits: piece_, piece_ + count_, ... (at most 64 rows).
-  __device__ Bits OwnRows() const {
-    Bits rows = 0;
-    for (int row = piece_; row < rows_.columns; row += count_) rows |= Bits{1} << row;
-    return rows;
-  }
-
-  // The rows that this block adds up, once their partial results are there.
-  __device__ Bits CountDone(bool last, Bits mine) const {
-    const bool waits = last && started_ == 0;
-    if (!waits && mine != 0) atomicOr(&job_->rows, mine);
+  // Counts the piece; true for the one that completes the request, and the counter is 0 again.
+  __device__ bool IsLast() const {
     FenceDevice();
-    const bool all = atomicInc(&job_->done, static_cast<uint32_t>(count_ - 1)) ==
-                     static_cast<uint32_t>(count_ - 1);
-    Bits rows = waits ? mine : 0;
-    if (all) {
-      FenceDevice();
-      rows |= atomicExch(&job_->rows, Bits{0});
-    } else if (rows != 0) {
-      while (ReadCounter(&job_->done) != 0) {
-      }
-    }
-    return rows;
-  }
-
-  // Adds some of `rows` up; returns the rest. As many warps take parts of a row as the number of
-  // partial results asks for, eight each at least.
-  __device__ __forceinline__ Bits AddRows(Bits rows) const {
-    const int partials = empty_ ? 0 : count_;
-    int ways = 1;
-    while (ways < kWarps && 8 * ways < partials) ways *= 2;
-    const int way = Warp() & (ways - 1), place = Warp() / ways;
-    // The row of the warp's place among those that are left, -1 where there is none.
-    int row = -1;
-    for (int i = 0; i < kWarps / ways && rows != 0; ++i) {
-      const int next = __ffsll(static_cast<long long>(rows)) - 1;
-      rows &= rows - 1;
-      if (i == place) row = next;
-    }
-    if (row >= 0) {
-      const MergedRow<kDim> part(p_, rows_.columns, row, begin_ + way, ways,
-                                 (partials - way + ways - 1) / ways);
-      if (ways == 1) {
-        StoreOutput<kDim>(p_, rows_, row, part.o, part.lse);
-      } else {
-        float* const to = area_ + Warp() * (kDim + 4);
-        part.o.Store(to);
-        if ((threadIdx.x & 31) == 0) to[kDim] = part.lse;
-      }
-    }
-    if (ways > 1) {
-      SynchroniseThreads(kThreads);
-      if (row >= 0 && way == 0) AddWays(row, ways);
-      SynchroniseThreads(kThreads);
-    }
-    return rows;
-  }
-  // The parts of a row that warps Warp() ... left in shared memory.
-  __device__ __forceinline__ void AddWays(int row, int ways) const {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const float* const parts = area_ + Warp() * (kDim + 4);
-    const float mine = lane < ways ? parts[lane * (kDim + 4) + kDim] : -INFINITY;
-    float max = mine;
-#pragma unroll
-    for (int s = 16; s > 0; s /= 2) max = fmaxf(max, __shfl_xor_sync(~0U, max, s));
-    const float factor = mine > -INFINITY ? Exp2(mine - max) : 0.0F;
-    float weight = factor;
-#pragma unroll
-    for (int s = 16; s > 0; s /= 2) weight += __shfl_xor_sync(~0U, weight, s);
-    LaneRow<kDim> o;
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) o.x[j] = 0;
-#pragma unroll 4
-    for (int i = 0; i < ways; ++i) {
-      const float f = __shfl_sync(~0U, factor, i);
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) {
-        o.x[j] = fmaf(f, parts[i * (kDim + 4) + lane * kPer + j], o.x[j]);
-      }
-    }
-    const float inverse = weight > 0 ? __frcp_rn(weight) : 0.0F;
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) o.x[j] *= inverse;
-    StoreOutput<kDim>(p_, rows_, row, o, weight > 0 ? max + log2f(weight) : -INFINITY);
+    const auto most = static_cast<uint32_t>(count_ - 1);
+    const bool last = atomicInc(done_, most) == most;
+    FenceDevice();
+    return last;
   }
 
   const DecodeParams& p_;
   OutputRows rows_;
-  Bits* left_rows_;
-  float* area_;
+  int* flag_;
   bool empty_;  // the one piece of a request without tokens
-  uint32_t started_;
-  int begin_, count_, piece_;
-  DecodeParams::Job* job_;
+  int begin_, count_;
+  uint32_t* done_;
 };
 
 }  // namespace oscar

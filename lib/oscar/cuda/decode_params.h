@@ -13,15 +13,10 @@ struct DecodeParams {
   const PlanPiece* pieces;
   const int32_t* block_begin;
   const int32_t* partial_begin;
-  // All zero between launches. How many blocks have started, up to all, which counts as 0 again; and
-  // for every request and block of heads, how many of its pieces are done, likewise.
-  uint32_t* started;
-  struct Job {
-    uint32_t done;
-    uint32_t reserved;
-    unsigned long long rows;  // left to the block that is done last, as bits
-  };
-  Job* jobs;
+  const int32_t* requests;  // of the plan
+  // For every request and block of heads, how many of its pieces are done, up to all, which counts
+  // as 0 again.
+  uint32_t* done;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;
@@ -51,6 +46,7 @@ struct DecodeParams {
   int32_t row_slot_log2;
   int32_t rotation_per_head;
   int32_t o_is_bf16;
+  int32_t merge_apart;  // another kernel adds partial results up
 };
 
 }  // namespace oscar

@@ -62,14 +62,10 @@ struct Rings {
     Pin(rows.barriers);
   }
 
-  // Sets one barrier up per thread, and the few words behind them to zero.
-  __device__ void Init(char* shared) const {
+  // Sets one barrier up per thread.
+  __device__ void Init() const {
     const int i = static_cast<int>(threadIdx.x);
-    if (i >= kBarriers) {
-      const int word = i - kBarriers;
-      if (word < 4) reinterpret_cast<uint64_t*>(shared + Traits::kTileBytes)[i] = 0;
-      return;
-    }
+    if (i >= kBarriers) return;
     const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
     const bool full = i < 2 * Traits::kStages ? of_tier < Traits::kStages
                                               : of_tier < Traits::kRowStages;

@@ -115,12 +115,7 @@ __device__ __forceinline__ void WaitAtBarrier(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
-// Counters that blocks share: reads, and fences between them and what they stand for.
-__device__ __forceinline__ uint32_t ReadCounter(const uint32_t* at) {
-  uint32_t x;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(at) : "memory");
-  return x;
-}
+// Between what blocks write and the counters that say so.
 __device__ __forceinline__ void FenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Gives registers of the warp group up, or gets some that another one gave up.
