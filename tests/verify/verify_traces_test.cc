@@ -440,6 +440,24 @@ TEST_F(VerifyTest, SchemesAreSelectedByName) {
   EXPECT_THAT(Refusal().hint(), HasSubstr("--zoo"));
 }
 
+TEST_F(VerifyTest, AnEntryThatWasNotMeasuredFailsTheVerdict) {
+  options_.zoo = {GoodEntry("a"), GoodEntry("b")};
+  const std::vector<Gate> gates = ParseGates(
+      R"({"schema": "oscar.gates/1", "gates": [{"name": "g", "scheme": "bf16",
+          "metric": "attention_kl", "comparison": "==", "bound": 0}]})",
+      "text");
+  options_.schemes = {"bf16", "oscar"};
+  EXPECT_TRUE(Passed(BuildRecord(Run(), gates)));
+  options_.schemes = {"bf16", "oscar:a"};
+  const Value record = BuildRecord(Run(), gates);
+  EXPECT_FALSE(Passed(record));
+  EXPECT_THAT(record.At("notes").ToJson(), HasSubstr("b was given, but no scheme of it"));
+  // Nor may "all" leave it out.
+  options_.schemes = {"all"};
+  options_.method.group_size = 7;
+  EXPECT_EQ(Refusal().code(), ErrorCode::kUsage);
+}
+
 TEST_F(VerifyTest, StopsWhenCancelled) {
   quiet_.cancel.Cancel();
   EXPECT_EQ(Refusal().code(), ErrorCode::kInterrupted);

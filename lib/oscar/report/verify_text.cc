@@ -40,7 +40,8 @@ std::string VerifyText(const Value& record, bool layers) {
   }
   const Cells kernels = KernelCells(record);
   if (kernels.size() > 1) out += "\nkernels, means over layers:\n" + Rendered(kernels);
-  if (!record.At("gates").AsArray().empty()) out += "\n" + Rendered(GateCells(record));
+  const Cells gates = GateCells(record);
+  if (gates.size() > 1) out += "\n" + Rendered(gates);
   for (const Value& gate : record.At("gates").AsArray()) {
     const Value* reason = gate.Find("reason");
     if (gate.At("passed").AsBool() && !layers) continue;
