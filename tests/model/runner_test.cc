@@ -151,8 +151,8 @@ class RoundingTap final : public KvTap {
 
 // Rounds like RoundingTap. A float64 value that differs from float32's by rounding may round to the
 // other side, so the reference takes the rows that the runner rounded.
-test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows& windows,
-                               bool use_windows) {
+test::NaiveCache::Replace RoundedRows(const test::RowKeeper::Rows& rows, double k_steps,
+                                      double v_steps) {
   const auto round = [](const test::KeptRows& x, test::Rows& out, double steps) {
     const auto width = static_cast<size_t>(x.heads * x.dim);
     for (size_t t = 0; t < out.size(); ++t) {
@@ -161,14 +161,18 @@ test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows&
       }
     }
   };
-  return {
-      [&rows, round](const test::Rows&, const test::Rows&, test::Rows& k_hat, test::Rows& v_hat) {
-        round(rows.k, k_hat, 4);
-        round(rows.v, v_hat, 8);
-      },
-      [windows, use_windows](int64_t i, int64_t j) {
-        return !use_windows || windows.Quantised(i, j);
-      }};
+  return [&rows, round, k_steps, v_steps](const test::Rows&, const test::Rows&, test::Rows& k_hat,
+                                          test::Rows& v_hat) {
+    round(rows.k, k_hat, k_steps);
+    round(rows.v, v_hat, v_steps);
+  };
+}
+
+test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows& windows,
+                               bool use_windows) {
+  return {RoundedRows(rows, 4, 8), [windows, use_windows](int64_t i, int64_t j) {
+            return !use_windows || windows.Quantised(i, j);
+          }};
 }
 
 TEST_P(Variants, StreamsMatchTheFormulas) {
@@ -212,6 +216,58 @@ TEST_P(Variants, StreamsMatchTheFormulas) {
   EXPECT_NE(HiddenOf(runner, weights, 1), exact);
   EXPECT_NE(HiddenOf(runner, weights, 2), HiddenOf(runner, weights, 1));
   EXPECT_EQ(HiddenOf(runner, weights, 4), exact);  // 600 sink tokens cover every sequence
+}
+
+// Window rows of another grid than quantised ones.
+class WindowTap final : public KvTap {
+ public:
+  void Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
+             HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) override {
+    rounding_.Apply(layer, positions, k, v, k_hat, v_hat);
+  }
+  bool ChangesWindows(int layer) const override { return layer == 1; }
+  void ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                    HeadRows<float> k_window, HeadRows<float> v_window) override {
+    EXPECT_EQ(layer, 1);
+    for (int64_t i = 0; i < k.size(); ++i) k_window.data[i] = std::round(k.data[i] * 16) / 16;
+    for (int64_t i = 0; i < v.size(); ++i) v_window.data[i] = std::round(v.data[i] * 32) / 32;
+  }
+
+ private:
+  RoundingTap rounding_;
+};
+
+TEST_P(Variants, TapsMayChangeTheWindowsToo) {
+  const FakeWeights weights(Config());
+  // Shorter than the windows, and longer.
+  const auto sequences = RandomSequences({3, 9, 60}, weights.config().vocab, 3);
+  const test::NaiveModel naive(weights);
+  WindowTap tap;
+  const Windows windows{4, 16};
+  ModelRunner runner = Runner(weights, sequences);
+  test::RowKeeper keeper;
+  runner.AddStream(&tap, windows, true);
+  runner.AddStream(&tap, windows, false);
+  runner.AddSink(&keeper, 1);
+  RunAll(runner, weights);
+  std::vector<test::Rows> expected;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    test::Rows hidden = naive.Embed(sequences[s]);
+    for (int64_t layer = 0; layer < weights.config().layers; ++layer) {
+      const auto& rows = keeper.rows.at({static_cast<int>(layer), static_cast<int64_t>(s)});
+      test::NaiveCache cache = RoundingCache(rows, windows, true);
+      if (layer == 1) cache.window = RoundedRows(rows, 16, 32);
+      hidden = naive.Layer(layer, hidden, &cache);
+    }
+    expected.push_back(std::move(hidden));
+  }
+  CompareHidden(runner, 1, expected);
+  // Without windows there are none to change.
+  RoundingTap plain;
+  ModelRunner other = Runner(weights, sequences);
+  other.AddStream(&plain, windows, false);
+  RunAll(other, weights);
+  EXPECT_EQ(HiddenOf(runner, weights, 2), HiddenOf(other, weights, 1));
 }
 
 class IdentityTap final : public KvTap {

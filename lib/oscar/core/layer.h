@@ -40,6 +40,11 @@ class KvTap {
   // Which rows are used for which query is the runner's affair (windows). Thread-safe per call.
   virtual void Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
                      HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) = 0;
+  // True when the cache does not give back the model's own rows in its exact windows either: an
+  // engine keeps them rotated and rounded. ApplyWindows, called as Apply is, then gives them.
+  virtual bool ChangesWindows(int /*layer*/) const { return false; }
+  virtual void ApplyWindows(int /*layer*/, HeadRows<const float> /*k*/, HeadRows<const float> /*v*/,
+                            HeadRows<float> /*k_window*/, HeadRows<float> /*v_window*/) {}
 };
 
 // The mixed-precision windows of a cache: at query i, key j is quantised if and only if

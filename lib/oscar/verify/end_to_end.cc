@@ -120,6 +120,18 @@ void SchemeTap::Apply(int layer, std::span<const int64_t> positions, HeadRows<co
   ReconstructMatchedNoise(side.value, v, v_hat, DeriveSeed(seed, "value"), threads_);
 }
 
+bool SchemeTap::ChangesWindows(int layer) const {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  return WindowsAreInexact(side.key) || WindowsAreInexact(side.value);
+}
+
+void SchemeTap::ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                             HeadRows<float> k_window, HeadRows<float> v_window) {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  ReconstructWindows(side.key, k, k_window, threads_);
+  ReconstructWindows(side.value, v, v_window, threads_);
+}
+
 std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
                                         const std::vector<std::vector<int32_t>>& sequences,
                                         const std::vector<KvScheme>& schemes,
