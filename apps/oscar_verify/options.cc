@@ -44,6 +44,10 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
   table.Int("sink", "N", &a.sink, 0, kMany, {"first tokens kept in 16 bits", ""});
   table.Int("recent", "N", &a.recent, 0, kMany,
             {"newest tokens kept in 16 bits", "The query's own token is one of them."});
+  table.Int("flush", "N", &a.flush, 1, kMany,
+            {"tokens that leave the recent window at a time",
+             "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
+             "flush clips with --clip-mode bisect); 1: one by one."});
   table.Choice(
       "windows", &a.windows, {"on", "off"},
       {"whether sink and recent tokens stay in 16 bits", "off: every position is quantised."});
@@ -154,7 +158,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.traces.zoo.assign(a.zoo.begin(), a.zoo.end());
   o.traces.traces.assign(a.traces.begin(), a.traces.end());
   o.traces.schemes = Names(a.schemes);
-  o.traces.method.windows = {a.sink, a.recent};
+  o.traces.method.windows = {a.sink, a.recent, a.flush};
   o.traces.method.use_windows = a.windows == "on";
   o.traces.method.group_size = a.group_size;
   o.traces.method.scale_type = a.scale_dtype == "f16"    ? ScaleType::kF16

@@ -183,8 +183,9 @@ TEST_P(Variants, StreamsMatchTheFormulas) {
     Windows windows;
     bool use_windows;
   };
-  const std::vector<Choice> choices = {{{4, 16}, true},  {{0, 0}, true},   {{0, 300}, true},
-                                       {{600, 1}, true}, {{1, 256}, true}, {{64, 256}, false}};
+  const std::vector<Choice> choices = {{{4, 16}, true},   {{0, 0}, true},   {{0, 300}, true},
+                                       {{600, 1}, true},  {{1, 256}, true}, {{64, 256}, false},
+                                       {{4, 16, 8}, true}};
   RoundingTap tap;
   ModelRunner runner = Runner(weights, sequences);
   std::vector<test::RowKeeper> keepers(choices.size() + 1);
@@ -216,6 +217,29 @@ TEST_P(Variants, StreamsMatchTheFormulas) {
   EXPECT_NE(HiddenOf(runner, weights, 1), exact);
   EXPECT_NE(HiddenOf(runner, weights, 2), HiddenOf(runner, weights, 1));
   EXPECT_EQ(HiddenOf(runner, weights, 4), exact);  // 600 sink tokens cover every sequence
+}
+
+// The attention of other devices, by ATen's kernels, against the CPU's own.
+TEST_P(Variants, BothAttentionsGiveTheSameStreams) {
+  const FakeWeights weights(Config());
+  const auto sequences = RandomSequences({60, 530}, weights.config().vocab, 3);
+  const std::vector<Windows> windows = {{4, 16}, {0, 300}, {4, 16, 8}, {1, 250, 64}};
+  RoundingTap tap;
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (const bool fused : {true, false}) {
+    runners.push_back(
+        std::make_unique<ModelRunner>(weights, sequences, "cpu", Context(), RunnerOptions{fused}));
+    for (const Windows& w : windows) runners.back()->AddStream(&tap, w, true);
+    // One layer: rounding amplifies differences from the second on.
+    runners.back()->RunLayer(nullptr, nullptr);
+  }
+  for (int stream = 0; stream <= static_cast<int>(windows.size()); ++stream) {
+    const auto own = HiddenOf(*runners[0], weights, stream);
+    const auto aten = HiddenOf(*runners[1], weights, stream);
+    test::WorstError worst;
+    for (size_t i = 0; i < own.size(); ++i) worst.Add(own[i], double{aten[i]});
+    EXPECT_LE(worst.relative(), kTolerance) << stream << ": " << worst.Where();
+  }
 }
 
 // Window rows of another grid than quantised ones.

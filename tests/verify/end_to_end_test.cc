@@ -270,7 +270,7 @@ TEST_F(EndToEndTest, RefusesRunsInWhichNothingIsQuantised) {
   };
   scheme.windows = {64, 256};
   EXPECT_EQ(refusal(weights_).code(), ErrorCode::kData);
-  EXPECT_THAT(refusal(weights_).what(), HasSubstr("sink 64 + recent 256"));
+  EXPECT_THAT(refusal(weights_).what(), HasSubstr("sink 64 and recent 256"));
   EXPECT_THAT(refusal(weights_).what(), HasSubstr("90 tokens"));
   // Every layer's sliding window is recent.
   ModelConfig config = test::SmallConfig();

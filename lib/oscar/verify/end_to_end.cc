@@ -35,11 +35,12 @@ void CheckQuantised(const ModelConfig& config, const std::vector<std::vector<int
     if (scheme.use_windows) LayersKeptExact(shapes, scheme.windows, longest);
     // One more position is needed, since the last one predicts no token of the text.
     if (longest > FirstAffected(scheme) + 1) continue;
-    throw Error(ErrorCode::kData,
-                fmt::format("no position is quantised: sink {} + recent {} against a longest "
-                            "sequence of {} tokens",
-                            scheme.windows.sink, scheme.windows.recent, longest),
-                "use longer windows of text, or smaller --sink and --recent");
+    throw Error(
+        ErrorCode::kData,
+        fmt::format("no position is quantised: {} cover what the longest sequence of {} tokens "
+                    "predicts from",
+                    WindowsText(scheme.windows), longest),
+        "use longer windows of text, or smaller --sink and --recent");
   }
 }
 
