@@ -57,6 +57,11 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
       {"newest tokens kept in 16 bits",
        "The query's own token is one of them. auto: what the entries of --zoo were made for; "
        "256 without any."});
+  table.Text("flush", "N", &a.flush,
+             {"tokens that leave the recent window at a time",
+              "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
+              "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
+              "were made for; 1 without any."});
   table.Choice(
       "windows", &a.windows, {"on", "off"},
       {"whether sink and recent tokens stay in 16 bits", "off: every position is quantised."});
@@ -117,12 +122,13 @@ std::vector<std::string> Names(const std::vector<std::string>& given) {
 }
 
 // "auto" is nothing.
-std::optional<int64_t> Count(const char* option, const std::string& text, int64_t high) {
+std::optional<int64_t> Count(const char* option, const std::string& text, int64_t low,
+                             int64_t high) {
   if (text == "auto") return std::nullopt;
   int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || value < 0 || value > high) {
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < low || value > high) {
     throw Error(ErrorCode::kUsage, std::string(option) +
                                        ": expected auto or a whole number from 0 to " +
                                        std::to_string(high) + ", found '" + text + "'");
@@ -205,10 +211,11 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.traces.zoo.assign(a.zoo.begin(), a.zoo.end());
   o.traces.traces.assign(a.traces.begin(), a.traces.end());
   o.traces.schemes = Names(a.schemes);
-  o.served.sink = Count("--sink", a.sink, kMany);
-  o.served.recent = Count("--recent", a.recent, kMany);
-  o.served.group_size = Count("--group-size", a.group_size, 1 << 16);
+  o.served.sink = Count("--sink", a.sink, 0, kMany);
+  o.served.recent = Count("--recent", a.recent, 0, kMany);
+  o.served.group_size = Count("--group-size", a.group_size, 0, 1 << 16);
   o.served.scale_type = ScaleTypeOf(a.scale_dtype);
+  o.served.flush = Count("--flush", a.flush, 1, kMany);
   o.traces.method.use_windows = a.windows == "on";
   o.traces.method.clip_mode = a.clip_mode == "bisect" ? ClipMode::kBisect : ClipMode::kSort;
   o.traces.method.as_served = a.as_served;

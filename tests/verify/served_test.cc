@@ -90,6 +90,13 @@ TEST(Served, EntriesThatDifferNeedADecision) {
   EXPECT_EQ(Refusal(two, false), "");  // no windows: nothing to agree on
 }
 
+TEST(Served, FlushIsPartOfTheWindows) {
+  const char* const ring = R"({"windows": {"sink": 64, "recent": 256, "flush": 8}})";
+  EXPECT_EQ(Applied({}, Set({ring})).method.windows, (Windows{64, 256, 8}));
+  EXPECT_THAT(Refusal(Set({ring, R"({"windows": {"sink": 64, "recent": 256}})"})),
+              HasSubstr("entry0 was made for --flush 8, but entry1 for 1"));
+}
+
 TEST(Served, OddManifestsAreRefused) {
   EXPECT_THAT(Refusal(Set({R"({"group_size": -1})"})), HasSubstr("group_size is -1"));
   EXPECT_THAT(Refusal(Set({R"({"windows": {"sink": "64"}})"})), HasSubstr("sink is \"64\""));

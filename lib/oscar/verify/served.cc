@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -94,12 +95,19 @@ void ApplyServed(const ServedSettings& asked, const EntrySet& entries, MethodSet
   const auto window = [](const char* key) {
     return [key](const ZooEntry& entry) { return CountIn(entry, "windows", key); };
   };
+  // Manifests leave out what is 1.
+  const auto flush = [](const ZooEntry& entry) -> std::optional<int64_t> {
+    if (StatedIn(entry, "", "windows") == nullptr) return std::nullopt;
+    return std::max<int64_t>(CountIn(entry, "windows", "flush").value_or(1), 1);
+  };
   if (method.use_windows) {
     ApplyOne("sink", asked.sink, entries, window("sink"), method.windows.sink, notes);
     ApplyOne("recent", asked.recent, entries, window("recent"), method.windows.recent, notes);
+    ApplyOne("flush", asked.flush, entries, flush, method.windows.flush, notes);
   } else {
     method.windows.sink = asked.sink.value_or(method.windows.sink);
     method.windows.recent = asked.recent.value_or(method.windows.recent);
+    method.windows.flush = asked.flush.value_or(method.windows.flush);
   }
   ApplyOne(
       "group-size", asked.group_size, entries,

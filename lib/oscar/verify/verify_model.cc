@@ -98,7 +98,7 @@ void NoteShortSequences(const MethodSettings& method,
                               Counted(count, "sequence") + (count == 1 ? " was" : " were")));
 }
 
-// Such layers count in no way here: their caches are exact in every scheme.
+// Not an error: the other layers quantise, and a model is measured as a whole.
 void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettings& method,
                      const std::vector<std::vector<int32_t>>& sequences,
                      std::vector<std::string>& notes) {

@@ -136,6 +136,7 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
   Value settings =
       Value::Object{{"sink", method.windows.sink},
                     {"recent", method.windows.recent},
+                    {"flush", method.windows.flush},
                     {"windows", method.use_windows},
                     {"group_size", method.group_size},
                     {"scale_dtype", NameOf(method.scale_type)},
