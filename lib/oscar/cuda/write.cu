@@ -37,8 +37,8 @@ WriteJobParams MakeJob(const CacheShape& shape, const WriteJob& job) {
 }
 
 int64_t BlocksWanted(const WriteJobParams& job) {
-  const int64_t tiles = (job.rows_per_rotation + kWriteTileRows - 1) / kWriteTileRows;
-  return (tiles + kWriteWarps - 1) / kWriteWarps * job.rotations;
+  constexpr int64_t kRows = kWriteTileRows * kWriteWarps;
+  return (job.rows_per_rotation + kRows - 1) / kRows * job.rotations;
 }
 
 template <int kDim, int kGroups>

@@ -10,7 +10,9 @@ namespace oscar {
 
 inline constexpr int kWriteWarps = 8;
 inline constexpr int kWriteThreads = 32 * kWriteWarps;
-inline constexpr int kWriteTileRows = 16;  // of one warp: the rows of a matrix-multiply tile
+inline constexpr int kWriteTileRows = 16;  // of one warp
+inline constexpr int kWriteGroupWarps = 4;  // warps that multiply together
+inline constexpr int kWriteGroupRows = kWriteGroupWarps * kWriteTileRows;
 
 struct WriteJobParams {
   const uint16_t* rows;

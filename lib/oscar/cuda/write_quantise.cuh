@@ -21,39 +21,57 @@ __device__ __forceinline__ float HalfOf(uint32_t word, int row) {
 }
 
 __device__ __forceinline__ uint32_t PairMaxBFloat16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 c = __hmax2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&c);
+  return AsWord(__hmax2(AsPair(a), AsPair(b)));
 }
 __device__ __forceinline__ uint32_t PairMinBFloat16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 c = __hmin2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&c);
+  return AsWord(__hmin2(AsPair(a), AsPair(b)));
 }
 
-// Affine parameters of one group of one row.
+// Affine parameters of one group of one row, and the limited range they come from.
 struct GroupParameters {
+  float low, high;
   float scale, zero, reciprocal;
 };
 
+// Scale and zero by the fast forms of division, which are exact for tame groups; clears `tame` for
+// others.
+//   range / 3: the product with the rounded 1/3 and one correction; every mantissa is tried in
+//     tests/cuda/division_test.cc.
+//   1 / scale: the hardware's estimate and one step of Newton's iteration, as the compiler divides.
+//   -low / scale: the product with the rounded reciprocal and two corrections, the second of which
+//     starts within one step of the quotient (Markstein's theorem).
 __device__ __forceinline__ GroupParameters MakeParameters(float low, float high, bool& tame) {
-  GroupParameters p;
-  p.scale = __fdiv_rn(fmaxf(__fsub_rn(high, low), 1e-8F), 3.0F);
-  p.zero = __fdiv_rn(__fsub_rn(0.0F, low), p.scale);
-  p.reciprocal = __fdiv_rn(1.0F, p.scale);
-  tame = tame && p.scale > 0x1p-90F && p.scale < 0x1p90F && fabsf(p.zero) < 1024.0F;
+  constexpr float kThird = 1.0F / 3.0F;
+  GroupParameters p{low, high, 0, 0, 0};
+  const float range = __fsub_rn(high, low);
+  const float third = __fmul_rn(range, kThird);
+  p.scale = __fmaf_rn(__fmaf_rn(-3.0F, third, range), kThird, third);
+  float estimate;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(p.scale));
+  p.reciprocal = __fmaf_rn(__fmaf_rn(-p.scale, estimate, 1.0F), estimate, estimate);
+  const float below = __fsub_rn(0.0F, low);
+  float quotient = __fmul_rn(below, p.reciprocal);
+  quotient = __fmaf_rn(__fmaf_rn(-quotient, p.scale, below), p.reciprocal, quotient);
+  p.zero = __fmaf_rn(__fmaf_rn(-quotient, p.scale, below), p.reciprocal, quotient);
+  tame = tame && range > 0x1p-26F && p.scale < 0x1p60F && fabsf(p.zero) < 1024.0F &&
+         (low == 0.0F || fabsf(p.zero) > 0x1p-60F);
   return p;
 }
 
-// trunc(x / s + z + 1/2) as an integer in the low bits of a float's pattern.
-__device__ __forceinline__ uint32_t TameCode(float x, const GroupParameters& p) {
+__device__ __forceinline__ void RedoParameters(GroupParameters& p) {
+  p.scale = __fdiv_rn(fmaxf(__fsub_rn(p.high, p.low), 1e-8F), 3.0F);
+  p.zero = __fdiv_rn(__fsub_rn(0.0F, p.low), p.scale);
+}
+
+// x / s + z + 1/2 for tame groups, whose code is the integer part.
+__device__ __forceinline__ float TamePosition(float x, const GroupParameters& p) {
   const float q = __fmul_rn(x, p.reciprocal);
   const float quotient = __fmaf_rn(__fmaf_rn(-q, p.scale, x), p.reciprocal, q);
-  return __float_as_uint(__fadd_rz(__fadd_rn(__fadd_rn(quotient, p.zero), 0.5F), 0x1p23F));
+  return __fadd_rn(__fadd_rn(quotient, p.zero), 0.5F);
 }
-// The same for rows whose quotients are not covered by TameCode.
-__device__ __forceinline__ uint32_t WildCode(float x, const GroupParameters& p) {
-  const float t = __fadd_rn(__fadd_rn(__fdiv_rn(x, p.scale), p.zero), 0.5F);
+// The code in any group.
+__device__ __forceinline__ uint32_t WildCode(float x, float scale, float zero) {
+  const float t = __fadd_rn(__fadd_rn(__fdiv_rn(x, scale), zero), 0.5F);
   return static_cast<uint32_t>(fminf(fmaxf(t, 0.0F), 3.0F));
 }
 
@@ -101,58 +119,64 @@ __device__ __forceinline__ void StoreCodes(uint8_t* row, const uint32_t (&v)[kDi
   }
 }
 
-// bf16 numbers as integers in their order.
-__device__ __forceinline__ int Ordinal(uint32_t bits) {
-  const int magnitude = static_cast<int>(bits & 0x7fffU);
-  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
+// bf16 numbers as integers in their order, and back to the number.
+__device__ __forceinline__ float AtOrdinal(int ordinal) {
+  return __int_as_float((ordinal < 0 ? 0x8000 - ordinal : ordinal) << 16);
 }
-__device__ __forceinline__ uint32_t FromOrdinal(int ordinal) {
-  return ordinal < 0 ? 0x8000U | static_cast<uint32_t>(-ordinal) : static_cast<uint32_t>(ordinal);
+// The smallest bf16 number that is at least x.
+__device__ __forceinline__ int OrdinalFrom(float x) {
+  const int bits = __float_as_int(x);
+  return bits >= 0 ? (bits + 0xffff) >> 16 : -((bits & 0x7fffffff) >> 16);
 }
 
-// Smallest bf16 x with a code of at least `code` in a tame row whose largest limited value is
-// `high`; infinity where no value of the row reaches it. Clears `proved` when the guess is not
-// confirmed.
-__device__ __forceinline__ uint32_t Threshold(const GroupParameters& p, float high, int code,
-                                              bool& proved) {
+// Smallest bf16 x with a code of at least `code` in a tame group: guessed from the inverse of the
+// formula, confirmed by the formula on both sides. Clears `proved` when it is not.
+__device__ __forceinline__ uint32_t Threshold(const GroupParameters& p, int code, bool& proved) {
   // x / s + z has to reach y, the smallest number that 1/2 more rounds up to `code`; half a step
   // less rounds to y.
-  const float y = code == 1 ? 0.5F - 0x1p-25F : static_cast<float>(code) - 0.5F;
+  const auto wanted = static_cast<float>(code);
+  const float y = code == 1 ? 0.5F - 0x1p-25F : wanted - 0.5F;
   const float half_step = code == 1 ? 0x1p-26F : (code == 2 ? 0x1p-24F : 0x1p-23F);
-  const float guess = __fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step));
-  const int at = Ordinal(PackBFloat16(guess, 0) & 0xffffU);
-  const auto reaches = [&](int ordinal) {
-    const float x = __uint_as_float(FromOrdinal(ordinal) << 16);
-    return static_cast<int>(TameCode(x, p) & 3U) >= code;
-  };
-  const bool here = reaches(at), below = reaches(at - 1), third = reaches(here ? at - 2 : at + 1);
-  proved = proved && (here ? !below || !third : third);
-  const int found = here ? (below ? at - 1 : at) : at + 1;
-  const uint32_t bits = FromOrdinal(found);
-  const bool reached =
-      __uint_as_float(bits << 16) <= high || static_cast<int>(WildCode(high, p)) >= code;
-  return reached ? bits : 0x7f80U;
+  int at = OrdinalFrom(__fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step)));
+  const auto reaches = [&](int ordinal) { return TamePosition(AtOrdinal(ordinal), p) >= wanted; };
+  bool here = reaches(at), before = reaches(at - 1);
+  if (__any_sync(~0U, !here || before)) {
+    // Rounding put the guess one step off.
+    at += before ? -1 : (here ? 0 : 1);
+    here = reaches(at), before = reaches(at - 1);
+    proved = proved && here && !before;
+  }
+  return static_cast<uint32_t>(__float_as_uint(AtOrdinal(at)) >> 16);
 }
 
-// The row pair's thresholds for codes 1, 2, 3. Lane t works out one; proved by all or cleared.
-__device__ __forceinline__ void PairThresholds(const GroupParameters& low,
-                                               const GroupParameters& high, RowPair top,
-                                               bool& proved, uint32_t (&out)[3]) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int code = max(lane & 3, 1);
+// The row pair's thresholds for codes 1, 2, 3. Lanes 0 and 2 of the four work for the first row,
+// lanes 1 and 3 for the second; p are the parameters of the lane's row.
+__device__ __forceinline__ void PairThresholds(const GroupParameters& p, bool& proved,
+                                               uint32_t (&out)[3]) {
+  const int lane = static_cast<int>(threadIdx.x) & 31, four = lane & ~3;
   const uint32_t own =
-      Threshold(low, top.low, code, proved) | (Threshold(high, top.high, code, proved) << 16);
+      Threshold(p, (lane & 2) == 0 ? 1 : 2, proved) | (Threshold(p, 3, proved) << 16);
+  uint32_t from[4];
 #pragma unroll
-  for (int i = 0; i < 3; ++i) out[i] = __shfl_sync(~0U, own, (lane & ~3) | (i + 1));
+  for (int i = 0; i < 4; ++i) from[i] = __shfl_sync(~0U, own, four + i);
+  out[0] = __byte_perm(from[0], from[1], 0x5410);
+  out[1] = __byte_perm(from[2], from[3], 0x5410);
+  out[2] = __byte_perm(from[0], from[1], 0x7632);
 }
 
 // All ones in the halves where x >= bound.
 __device__ __forceinline__ uint32_t AtLeast(uint32_t x, uint32_t bound) {
-  return __hge2_mask(*reinterpret_cast<const __nv_bfloat162*>(&x),
-                     *reinterpret_cast<const __nv_bfloat162*>(&bound));
+  return __hge2_mask(AsPair(x), AsPair(bound));
 }
 
 // Codes of both rows by thresholds: v[n] holds bytes 8 n + 2 t, + 1 of the two rows in its halves.
+// The upper bit of a code says whether x reaches the second threshold; the lower one whether it
+// reaches the third if so, the first if not.
+//
+// A comparison gives the integer 65535 b - 65536 a, a and b being the answers (0 or 1) for the
+// lower and the upper row; with a weight of -2^k, -65536 (b - a) 2^k + a 2^k. The sum over all
+// answers is A + 65536 (B - A), where A and B are the rows' bits; times 65537 it is A + 65536 B.
+// Multiply-adds leave the logic units to the selection.
 template <int kDim, int kGroups>
 __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
                                                   const uint32_t (&bounds)[kGroups][3],
@@ -161,27 +185,38 @@ __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
   constexpr int kGroupWords = kDim / 4 / kGroups;
 #pragma unroll
   for (int n = 0; n < kQuarterTiles; ++n) {
-    v[n] = 0;
+    uint32_t sum = 0;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
         const int word = 2 * (n + quarter * kQuarterTiles) + c;
         const uint32_t(&bound)[3] = bounds[word / kGroupWords];
-        const uint32_t one = AtLeast(x[word], bound[0]), two = AtLeast(x[word], bound[1]);
-        const uint32_t three = AtLeast(x[word], bound[2]);
-        const uint32_t bit = 0x00010001U << (2 * quarter + 8 * c);
-        v[n] |= (one ^ two ^ three) & bit;
-        v[n] |= two & (2 * bit);
+        const uint32_t upper = AtLeast(x[word], bound[1]);
+        const uint32_t lower = AtLeast(x[word], (upper & bound[2]) | (~upper & bound[0]));
+        const uint32_t weight = 1U << (2 * quarter + 8 * c);
+#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
+        sum += upper * (0U - 2 * weight);
+        sum += lower * (0U - weight);
+#else
+        sum |= upper & (2 * weight * 0x10001U);
+        sum |= lower & (weight * 0x10001U);
+#endif
       }
     }
+#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
+    v[n] = sum * 0x10001U;
+#else
+    v[n] = sum;
+#endif
   }
 }
 
-// The same by the formula for every element.
+// The same by the formula for every element. Lane t of the four has the parameters of row t & 1.
 template <int kDim, int kGroups>
 __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPair limit,
-                                            const GroupParameters (&p)[2][kGroups],
+                                            const float (&scale)[2][kGroups],
+                                            const float (&zero)[2][kGroups],
                                             uint32_t (&v)[kDim / 32]) {
   constexpr int kQuarterTiles = kDim / 32;
   constexpr int kGroupWords = kDim / 4 / kGroups;
@@ -194,7 +229,8 @@ __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPa
       const int word = 2 * (n + quarter * kQuarterTiles) + c;
       const float bound = r == 0 ? limit.low : limit.high;
       const float value = fmaxf(fminf(HalfOf(x[word], r), bound), -bound);
-      bits |= WildCode(value, p[r][word / kGroupWords]) << (2 * quarter + 8 * c + 16 * r);
+      const int group = word / kGroupWords;
+      bits |= WildCode(value, scale[r][group], zero[r][group]) << (2 * quarter + 8 * c + 16 * r);
     }
     v[n] = bits;
   }
@@ -207,7 +243,10 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
                                              const uint32_t (&x)[kDim / 4], RowPair limit) {
   constexpr int kGroupWords = kDim / 4 / kGroups;
   const int t = static_cast<int>(threadIdx.x) & 3;
-  GroupParameters p[2][kGroups];
+  // The four lanes of a row pair share the work on its parameters: lane t takes row t & 1.
+  const int own = t & 1;
+  const float bound = own == 0 ? limit.low : limit.high;
+  GroupParameters p[kGroups];
   uint32_t bounds[kGroups][3];
   bool tame = true;
 #pragma unroll
@@ -223,47 +262,47 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
       low = PairMinBFloat16(low, __shfl_xor_sync(~0U, low, lane));
       high = PairMaxBFloat16(high, __shfl_xor_sync(~0U, high, lane));
     }
-    const auto limited = [](float value, float bound) {
-      return fmaxf(fminf(value, bound), -bound);
-    };
-    const RowPair top{limited(LowBFloat16(high), limit.low),
-                      limited(HighBFloat16(high), limit.high)};
-    p[0][group] = MakeParameters(limited(LowBFloat16(low), limit.low), top.low, tame);
-    p[1][group] = MakeParameters(limited(HighBFloat16(low), limit.high), top.high, tame);
-    PairThresholds(p[0][group], p[1][group], top, tame, bounds[group]);
+    const auto limited = [bound](float value) { return fmaxf(fminf(value, bound), -bound); };
+    p[group] = MakeParameters(limited(HalfOf(low, own)), limited(HalfOf(high, own)), tame);
+    PairThresholds(p[group], tame, bounds[group]);
   }
   uint32_t v[kDim / 32];
-  if (__all_sync(~0U, tame)) {
+  if (__all_sync(~0U, tame || !(own == 0 ? wanted[0] : wanted[1]))) {
     CodesByThresholds<kDim, kGroups>(x, bounds, v);
   } else {
     // Copies, so that the words themselves need no address.
     uint32_t words[kDim / 4];
-    GroupParameters parameters[2][kGroups];
+    float scale[2][kGroups], zero[2][kGroups];
     uint32_t codes[kDim / 32];
 #pragma unroll
     for (int i = 0; i < kDim / 4; ++i) words[i] = x[i];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      parameters[0][group] = p[0][group];
-      parameters[1][group] = p[1][group];
+      RedoParameters(p[group]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int from = (static_cast<int>(threadIdx.x) & 28) + r;
+        scale[r][group] = __shfl_sync(~0U, p[group].scale, from);
+        zero[r][group] = __shfl_sync(~0U, p[group].zero, from);
+      }
     }
-    CodesByFormula<kDim, kGroups>(words, limit, parameters, codes);
+    CodesByFormula<kDim, kGroups>(words, limit, scale, zero, codes);
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) v[i] = codes[i];
   }
+  const int64_t at[2] = {rows[0].slot * job.heads + rows[0].head,
+                         rows[1].slot * job.heads + rows[1].head};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int64_t at = rows[r].slot * job.heads + rows[r].head;
-    StoreCodes<kDim>(job.codes + at * (kDim / 4), v, r, wanted[r]);
-    if (wanted[r]) {
-      const int bytes = 2 * (kind == ScaleKind::kF32 ? 4 : 2);
+    StoreCodes<kDim>(job.codes + at[r] * (kDim / 4), v, r, wanted[r]);
+  }
+  if (!(own == 0 ? wanted[0] : wanted[1])) return;
+  const int64_t first = (own == 0 ? at[0] : at[1]) * kGroups;
+  const int bytes = 2 * (kind == ScaleKind::kF32 ? 4 : 2);
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        if (t == group % 4) {
-          StoreScale(job.scales + (at * kGroups + group) * bytes, kind, p[r][group].scale,
-                     p[r][group].zero);
-        }
-      }
+  for (int group = 0; group < kGroups; ++group) {
+    if (t >> 1 == group % 2 && (kGroups > 1 || t < 2)) {
+      StoreScale(job.scales + (first + group) * bytes, kind, p[group].scale, p[group].zero);
     }
   }
 }
