@@ -122,8 +122,8 @@ void ExpectEqual(const WriteCase& c, const std::string& what) {
 TEST(WriteGpu, GivenRowsGiveTheTwinsBytes) {
   OSCAR_NEED_DEVICE();
   for (const int64_t dim : {64, 128, 256}) {
-    for (const int64_t groups : {1, 2, 4, 8}) {
-      if (dim / groups < (dim == 64 ? 16 : 32)) continue;
+    for (const int64_t groups : {1, 2, 4, 8, 16}) {
+      if (dim / groups < 16) continue;
       for (const double clip : {0.0, 0.5, 0.85, 0.88, 0.92, 0.96, 0.999, 1.0}) {
         for (const ClipRule rule : {ClipRule::kOrderStatistic, ClipRule::kBisection}) {
           WriteCase c({3, dim, groups, DType::kF32}, 331, 7);

@@ -25,13 +25,12 @@
 
 namespace oscar {
 
-// Keeps the rows in bf16.
+// Stores one of the rows in bf16, as row `at`.
 template <int kDim>
-__device__ __forceinline__ void StoreRow(const WriteJobParams& job, const TileRow& row, int which,
-                                         int64_t slot, const uint32_t (&x)[kDim / 4]) {
-  if (job.out_rows == nullptr) return;
+__device__ __forceinline__ void StoreRow(const WriteJobParams& job, int which, int64_t at,
+                                         const uint32_t (&x)[kDim / 4]) {
   const int t = static_cast<int>(threadIdx.x) & 3;
-  uint16_t* const out = job.out_rows + (slot * job.heads + row.head) * kDim + 2 * t;
+  uint16_t* const out = job.out_rows + at * kDim + 2 * t;
 #pragma unroll
   for (int n = 0; n < kDim / 8; ++n) {
     *reinterpret_cast<uint32_t*>(out + 8 * n) =
@@ -39,14 +38,26 @@ __device__ __forceinline__ void StoreRow(const WriteJobParams& job, const TileRo
   }
 }
 
-__device__ __forceinline__ TileRow FindRow(const WriteJobParams& job, int rotation, int index) {
-  TileRow row;
-  row.exists = index < job.rows_per_rotation;
-  if (!row.exists) return row;
+// Loads the slot of a row; nothing where it has none.
+__device__ __forceinline__ RawSlot LoadRowSlot(const WriteJobParams& job, int rotation, int index) {
+  if (job.slots == nullptr || index >= job.rows_per_rotation) return {};
+  return LoadSlot(job.slots, Locate(job, rotation, index).token, job.slot_log2);
+}
+
+__device__ __forceinline__ RowTarget FindTarget(const WriteJobParams& job, int rotation, int index,
+                                                RawSlot raw) {
   const TokenHead at = Locate(job, rotation, index);
-  row.head = at.head;
-  row.slot = job.slots == nullptr ? at.token : SlotOf(job.slots, at.token, job.slot_log2);
-  return row;
+  int64_t slot = at.token;
+  bool keep = true;
+  if (job.slots != nullptr) {
+    slot = raw.Number(job.slot_log2);
+    keep = slot >= job.row_slot_offset;
+    if (keep) slot -= job.row_slot_offset;
+  }
+  const bool dropped = keep ? job.out_rows == nullptr : job.codes == nullptr;
+  RowTarget target{slot * job.heads + at.head, keep ? RowUse::kKeep : RowUse::kQuantise};
+  if (dropped || index >= job.rows_per_rotation) target.use = RowUse::kNone;
+  return target;
 }
 
 template <int kWords>
@@ -63,68 +74,72 @@ __device__ __forceinline__ RowPair ClipLimit(const WriteJobParams& job,
   return {LowBFloat16(bound), HighBFloat16(bound)};
 }
 
-// What becomes of the rows in registers.
+// What becomes of the rows in registers; `target` is that of row t / 2 of the lane's two.
 template <int kDim, int kGroups>
 __device__ __forceinline__ void FinishRows(const WriteJobParams& job, ScaleKind kind,
-                                           const TileRow (&rows)[2],
-                                           const uint32_t (&x)[kDim / 4]) {
-  bool wanted[2];
+                                           const RowTarget& target, const uint32_t (&x)[kDim / 4]) {
+  if (__any_sync(~0U, target.use == RowUse::kKeep)) {
+    const int four = static_cast<int>(threadIdx.x) & 28;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const bool keep = job.slots == nullptr || rows[r].slot >= job.row_slot_offset;
-    wanted[r] = rows[r].exists && !keep && job.codes != nullptr;
-    if (rows[r].exists && keep) {
-      StoreRow<kDim>(job, rows[r], r,
-                     job.slots == nullptr ? rows[r].slot : rows[r].slot - job.row_slot_offset, x);
+    for (int r = 0; r < 2; ++r) {
+      const int64_t at = __shfl_sync(~0U, target.at, four + 2 * r);
+      const int use = __shfl_sync(~0U, static_cast<int>(target.use), four + 2 * r);
+      if (use == static_cast<int>(RowUse::kKeep)) StoreRow<kDim>(job, r, at, x);
     }
   }
-  if (__any_sync(~0U, wanted[0] || wanted[1]) == 0) return;
-  QuantiseRows<kDim, kGroups>(job, kind, rows, wanted, x, ClipLimit(job, x));
+  if (!__any_sync(~0U, target.use == RowUse::kQuantise)) return;
+  const PairRanges<kGroups> ranges = FindRanges<kDim, kGroups>(x);
+  QuantiseRows<kDim, kGroups>(job, kind, target, x, ranges, ClipLimit(job, x));
 }
 
-// The tiles of one warpgroup: `tile`, tile + step, ... of the job's rotation.
+// The tiles of one of `workers` blocks: its warpgroups take every workers-th tile of the job's
+// rotation in turn.
 template <int kDim, int kGroups>
 __device__ __forceinline__ void WriteTiles(const WriteJobParams& job, ScaleKind kind, int rotation,
-                                           int tile, int step, uint32_t shared) {
+                                           int worker, int workers, uint32_t shared) {
   using Traits = WriteTraits<kDim>;
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
-  const int offset = warp % kWriteGroupWarps * kWriteTileRows;
-  const int tiles = (job.rows_per_rotation + kWriteGroupRows - 1) / kWriteGroupRows;
+  // The exchange tells the compiler that all threads of a warp have the same number, so that loop
+  // counters and the job's parameters can stay in uniform registers.
+  const int warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) >> 5, 0);
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int offset = warp % kWriteGroupWarps * kWriteWarpRows;
+  const int end = (job.rows_per_rotation + kWriteTileRows - 1) / kWriteTileRows;
   const uint32_t buffers =
       shared +
-      static_cast<uint32_t>(Traits::kRotationBytes + warp * Traits::kStages * Traits::kTileBytes);
+      static_cast<uint32_t>(Traits::kRotationBytes + warp * Traits::kStages * Traits::kWarpBytes);
+  const int step = workers * Traits::kGroupCount;
+  int tile = worker + warp / kWriteGroupWarps * workers;
   const auto copy = [&](int which, uint32_t target) {
-    if (which < tiles) {
-      CopyRows<kDim>(job, rotation, which * kWriteGroupRows + offset, target);
-    }
+    if (which < end) CopyRows<kDim>(job, rotation, which * kWriteTileRows + offset, target);
     CommitCopies();  // empty groups too: the count of groups tells which tile has arrived
   };
-#pragma unroll
-  for (int i = 0; i < Traits::kStages; ++i) {
-    copy(tile + i * step, buffers + static_cast<uint32_t>(i * Traits::kTileBytes));
-  }
   if (job.rotation != nullptr) {
     CopyRotation<kDim>(job.rotation + static_cast<int64_t>(rotation) * kDim * kDim, shared);
     CommitCopies();
-    WaitCopies<0>();
+  }
+  WaitForPredecessors();
+#pragma unroll
+  for (int i = 0; i < Traits::kStages; ++i) {
+    copy(tile + i * step, buffers + static_cast<uint32_t>(i * Traits::kWarpBytes));
+  }
+  // The row whose target this lane finds: the first of its two in lanes 0 and 1 of four.
+  int own = tile * kWriteTileRows + offset + (lane >> 2) + ((lane & 2) << 2);
+  if (job.rotation != nullptr) {
+    WaitCopies<Traits::kStages>();
     FenceForMultiplies();
     __syncthreads();
   }
-  TileRow rows[2] = {FindRow(job, rotation, tile * kWriteGroupRows + offset + g),
-                     FindRow(job, rotation, tile * kWriteGroupRows + offset + g + 8)};
-  uint32_t stage = 0;
-  for (; tile < tiles; tile += step) {
-    const uint32_t buffer = buffers + stage * Traits::kTileBytes;
-    stage = stage + 1 == Traits::kStages ? 0 : stage + 1;
-    TileRow next[2];
+  uint32_t buffer = buffers;
+#pragma unroll 1
+  for (; tile < end; tile += step) {
+    const RawSlot slot = LoadRowSlot(job, rotation, own);
     uint32_t x[kDim / 4];
+    RowTarget target;
+    // While the multiplies run.
     const auto after_reads = [&] {
       __syncwarp();
       copy(tile + Traits::kStages * step, buffer);
-      const int first = (tile + step) * kWriteGroupRows + offset + g;
-      next[0] = FindRow(job, rotation, first);
-      next[1] = FindRow(job, rotation, first + 8);
+      target = FindTarget(job, rotation, own, slot);
     };
     WaitCopies<Traits::kStages - 1>();
     __syncwarp();
@@ -134,30 +149,28 @@ __device__ __forceinline__ void WriteTiles(const WriteJobParams& job, ScaleKind 
       LoadRows<kDim>(buffer, x);
       after_reads();
     }
-    FinishRows<kDim, kGroups>(job, kind, rows, x);
-    rows[0] = next[0];
-    rows[1] = next[1];
+    FinishRows<kDim, kGroups>(job, kind, target, x);
+    own += step * kWriteTileRows;
+    if constexpr (Traits::kStages == 2) buffer = 2 * buffers + Traits::kWarpBytes - buffer;
   }
   WaitCopies<0>();
 }
 
 template <int kDim, int kGroups>
-__global__ void __launch_bounds__(kWriteThreads, WriteTraits<kDim>::kMinBlocks)
+__global__ void __launch_bounds__(WriteTraits<kDim>::kThreads, WriteTraits<kDim>::kMinBlocks)
     WriteKernel(const __grid_constant__ WriteParams p) {
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
-  WaitForPredecessors();
   const int block = static_cast<int>(blockIdx.x);
+  // Without a branch the compiler sees that all threads read the same job.
   int index = 0;
-  while (block >= p.block_begin[index + 1]) ++index;
+#pragma unroll
+  for (int i = 1; i < kMaxWriteJobs; ++i) index += block >= p.block_begin[i] ? 1 : 0;
   const WriteJobParams& job = p.jobs[index];
   const int within = block - p.block_begin[index];
   const int worker = within / job.rotations;
   const int workers = (p.block_begin[index + 1] - p.block_begin[index]) / job.rotations;
-  constexpr int kBlockGroups = kWriteWarps / kWriteGroupWarps;
-  const int group = static_cast<int>(threadIdx.x) / (32 * kWriteGroupWarps);
-  WriteTiles<kDim, kGroups>(job, p.scale_kind, within % job.rotations,
-                            worker * kBlockGroups + group, workers * kBlockGroups,
+  WriteTiles<kDim, kGroups>(job, p.scale_kind, within % job.rotations, worker, workers,
                             SharedAddress(shared));
 }
 

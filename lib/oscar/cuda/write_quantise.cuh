@@ -9,11 +9,12 @@
 
 namespace oscar {
 
-// Where a row of a tile goes.
-struct TileRow {
-  int64_t slot = 0;
-  int32_t head = 0;
-  bool exists = false;
+enum class RowUse { kNone, kKeep, kQuantise };
+
+// Where a row goes: row `at` = slot * heads + head of the bf16 rows or of the codes.
+struct RowTarget {
+  int64_t at = 0;
+  RowUse use = RowUse::kNone;
 };
 
 __device__ __forceinline__ float HalfOf(uint32_t word, int row) {
@@ -85,36 +86,53 @@ __device__ __forceinline__ void StoreScale(char* at, ScaleKind kind, float scale
   }
 }
 
-// Bytes of one row (the low or high halves of v) from a lane's 16-bit pieces (quarter tile n: bytes
-// 8 n + 2 t, + 1): exchanged within the four lanes so that lane t stores 8 bytes from 8 t on.
+// Stores the codes of a row pair from the four lanes' words: v[n] holds bytes 8 n + 2 t, + 1 of the
+// first row in its lower half, of the second in its upper half. Two exchanges leave half of the
+// first row's bytes in each of the lanes 0 and 1, of the second's in 2 and 3. `row` is the lane's.
 template <int kDim>
-__device__ __forceinline__ void StoreCodes(uint8_t* row, const uint32_t (&v)[kDim / 32], int which,
+__device__ __forceinline__ void StoreCodes(uint8_t* row, const uint32_t (&v)[kDim / 32],
                                            bool wanted) {
   const int t = static_cast<int>(threadIdx.x) & 3;
-  const uint32_t half = which == 0 ? 0x5410 : 0x7632;
+  const bool second = (t & 2) != 0, odd = (t & 1) != 0;
   if constexpr (kDim == 64) {
-    if (!wanted) return;
-    const uint32_t both = __byte_perm(v[0], v[1], half);
-    reinterpret_cast<uint16_t*>(row)[t] = static_cast<uint16_t>(both);
-    reinterpret_cast<uint16_t*>(row + 8)[t] = static_cast<uint16_t>(both >> 16);
+    const uint32_t low = __byte_perm(v[0], v[1], 0x5410), high = __byte_perm(v[0], v[1], 0x7632);
+    const uint32_t own = second ? high : low;  // tiles 0, 1 of lane t, then of lane t ^ 2
+    const uint32_t other = __shfl_xor_sync(~0U, second ? low : high, 2);
+    const uint32_t near = second ? other : own, far = second ? own : other;  // lanes 0|1, 2|3
+    const uint32_t first_tile = __byte_perm(near, far, 0x5410);
+    const uint32_t second_tile = __byte_perm(near, far, 0x7632);
+    const uint32_t received = __shfl_xor_sync(~0U, odd ? first_tile : second_tile, 1);
+    const uint32_t even_lane = odd ? received : first_tile;
+    const uint32_t odd_lane = odd ? second_tile : received;
+    const uint2 bytes = make_uint2(__byte_perm(even_lane, odd_lane, 0x5410),
+                                   __byte_perm(even_lane, odd_lane, 0x7632));
+    if (wanted) *reinterpret_cast<uint2*>(row + 8 * (t & 1)) = bytes;
   } else {
 #pragma unroll
     for (int part = 0; part < kDim / 128; ++part) {
-      const uint32_t a = __byte_perm(v[4 * part], v[4 * part + 1], half);
-      const uint32_t b = __byte_perm(v[4 * part + 2], v[4 * part + 3], half);
-      // Lanes 0, 1 collect pieces 0, 1 of lanes t and t + 2; lanes 2, 3 pieces 2, 3 of t - 2 and t.
-      const uint32_t received = __shfl_xor_sync(~0U, (t & 2) == 0 ? b : a, 2);
-      const uint32_t first = (t & 2) == 0 ? a : received, second = (t & 2) == 0 ? received : b;
-      // Even lanes keep the lower piece of both, odd lanes the upper one.
-      const uint32_t lower = __byte_perm(first, second, 0x5410);
-      const uint32_t upper = __byte_perm(first, second, 0x7632);
-      const uint32_t other = __shfl_xor_sync(~0U, (t & 1) == 0 ? upper : lower, 1);
-      const uint32_t even = (t & 1) == 0 ? lower : other, odd = (t & 1) == 0 ? other : upper;
-      // `even` holds the pieces of the pair's even lanes (x and x + 2), `odd` those of the odd
-      // ones.
-      const uint2 bytes =
-          make_uint2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
-      if (wanted) *reinterpret_cast<uint2*>(row + 32 * part + 8 * t) = bytes;
+      // Tiles 0, 1 and 2, 3 of the two rows.
+      uint32_t mine[2], other[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t a = v[4 * part + 2 * i], b = v[4 * part + 2 * i + 1];
+        const uint32_t low = __byte_perm(a, b, 0x5410), high = __byte_perm(a, b, 0x7632);
+        mine[i] = second ? high : low;
+        other[i] = __shfl_xor_sync(~0U, second ? low : high, 2);
+      }
+      // Even lanes keep tiles 0, 1, odd lanes 2, 3, of the lane and of the one two further.
+      const uint32_t own = odd ? mine[1] : mine[0], own_far = odd ? other[1] : other[0];
+      const uint32_t got = __shfl_xor_sync(~0U, odd ? mine[0] : mine[1], 1);
+      const uint32_t got_far = __shfl_xor_sync(~0U, odd ? other[0] : other[1], 1);
+      // Lanes 0, 1 have those of lanes 0, 1 first, lanes 2, 3 those of 2, 3.
+      const uint32_t even = odd ? got : own, even_far = odd ? got_far : own_far;
+      const uint32_t odds = odd ? own : got, odds_far = odd ? own_far : got_far;
+      const uint32_t near_low = __byte_perm(even, odds, 0x5410);
+      const uint32_t near_high = __byte_perm(even, odds, 0x7632);
+      const uint32_t far_low = __byte_perm(even_far, odds_far, 0x5410);
+      const uint32_t far_high = __byte_perm(even_far, odds_far, 0x7632);
+      const uint4 bytes = second ? make_uint4(far_low, near_low, far_high, near_high)
+                                 : make_uint4(near_low, far_low, near_high, far_high);
+      if (wanted) *reinterpret_cast<uint4*>(row + 32 * part + 16 * (t & 1)) = bytes;
     }
   }
 }
@@ -129,39 +147,50 @@ __device__ __forceinline__ int OrdinalFrom(float x) {
   return bits >= 0 ? (bits + 0xffff) >> 16 : -((bits & 0x7fffffff) >> 16);
 }
 
-// Smallest bf16 x with a code of at least `code` in a tame group: guessed from the inverse of the
-// formula, confirmed by the formula on both sides. Clears `proved` when it is not.
-__device__ __forceinline__ uint32_t Threshold(const GroupParameters& p, int code, bool& proved) {
+// Where the code of a tame group reaches `code`: a guess from the inverse of the formula.
+__device__ __forceinline__ int GuessThreshold(const GroupParameters& p, int code) {
   // x / s + z has to reach y, the smallest number that 1/2 more rounds up to `code`; half a step
   // less rounds to y.
-  const auto wanted = static_cast<float>(code);
-  const float y = code == 1 ? 0.5F - 0x1p-25F : wanted - 0.5F;
+  const float y = code == 1 ? 0.5F - 0x1p-25F : static_cast<float>(code) - 0.5F;
   const float half_step = code == 1 ? 0x1p-26F : (code == 2 ? 0x1p-24F : 0x1p-23F);
-  int at = OrdinalFrom(__fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step)));
-  const auto reaches = [&](int ordinal) { return TamePosition(AtOrdinal(ordinal), p) >= wanted; };
-  bool here = reaches(at), before = reaches(at - 1);
-  if (__any_sync(~0U, !here || before)) {
-    // Rounding put the guess one step off.
-    at += before ? -1 : (here ? 0 : 1);
-    here = reaches(at), before = reaches(at - 1);
-    proved = proved && here && !before;
-  }
-  return static_cast<uint32_t>(__float_as_uint(AtOrdinal(at)) >> 16);
+  return OrdinalFrom(__fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step)));
 }
 
-// The row pair's thresholds for codes 1, 2, 3. Lanes 0 and 2 of the four work for the first row,
-// lanes 1 and 3 for the second; p are the parameters of the lane's row.
+// The row pair's thresholds, the smallest bf16 x with codes of at least 1, 2, 3: guessed, and
+// confirmed by the formula on both sides. Lanes 0 and 1 of the four work for the first row, lanes 2
+// and 3 for the second; p are the parameters of the lane's row. Clears `proved` where that fails.
 __device__ __forceinline__ void PairThresholds(const GroupParameters& p, bool& proved,
                                                uint32_t (&out)[3]) {
   const int lane = static_cast<int>(threadIdx.x) & 31, four = lane & ~3;
+  const int code[2] = {(lane & 1) == 0 ? 1 : 2, 3};
+  int at[2];
+  bool here[2], before[2], sure = true;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const auto wanted = static_cast<float>(code[i]);
+    at[i] = GuessThreshold(p, code[i]);
+    here[i] = TamePosition(AtOrdinal(at[i]), p) >= wanted;
+    before[i] = TamePosition(AtOrdinal(at[i] - 1), p) >= wanted;
+    sure = sure && here[i] && !before[i];
+  }
+  if (__any_sync(~0U, !sure)) {
+    // Rounding put a guess one step off.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const auto wanted = static_cast<float>(code[i]);
+      at[i] += before[i] ? -1 : (here[i] ? 0 : 1);
+      proved = proved && TamePosition(AtOrdinal(at[i]), p) >= wanted &&
+               !(TamePosition(AtOrdinal(at[i] - 1), p) >= wanted);
+    }
+  }
   const uint32_t own =
-      Threshold(p, (lane & 2) == 0 ? 1 : 2, proved) | (Threshold(p, 3, proved) << 16);
+      __byte_perm(__float_as_uint(AtOrdinal(at[0])), __float_as_uint(AtOrdinal(at[1])), 0x7632);
   uint32_t from[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) from[i] = __shfl_sync(~0U, own, four + i);
-  out[0] = __byte_perm(from[0], from[1], 0x5410);
-  out[1] = __byte_perm(from[2], from[3], 0x5410);
-  out[2] = __byte_perm(from[0], from[1], 0x7632);
+  out[0] = __byte_perm(from[0], from[2], 0x5410);
+  out[1] = __byte_perm(from[1], from[3], 0x5410);
+  out[2] = __byte_perm(from[0], from[2], 0x7632);
 }
 
 // All ones in the halves where x >= bound.
@@ -212,7 +241,7 @@ __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
   }
 }
 
-// The same by the formula for every element. Lane t of the four has the parameters of row t & 1.
+// The same by the formula for every element.
 template <int kDim, int kGroups>
 __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPair limit,
                                             const float (&scale)[2][kGroups],
@@ -236,19 +265,16 @@ __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPa
   }
 }
 
-// Parameters, codes and stores of both rows of a lane; |x| is limited to `limit`.
+// Smallest and largest element of each group of both rows.
+template <int kGroups>
+struct PairRanges {
+  uint32_t low[kGroups], high[kGroups];
+};
+
 template <int kDim, int kGroups>
-__device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKind kind,
-                                             const TileRow (&rows)[2], const bool (&wanted)[2],
-                                             const uint32_t (&x)[kDim / 4], RowPair limit) {
+__device__ __forceinline__ PairRanges<kGroups> FindRanges(const uint32_t (&x)[kDim / 4]) {
   constexpr int kGroupWords = kDim / 4 / kGroups;
-  const int t = static_cast<int>(threadIdx.x) & 3;
-  // The four lanes of a row pair share the work on its parameters: lane t takes row t & 1.
-  const int own = t & 1;
-  const float bound = own == 0 ? limit.low : limit.high;
-  GroupParameters p[kGroups];
-  uint32_t bounds[kGroups][3];
-  bool tame = true;
+  PairRanges<kGroups> r;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     uint32_t low = x[group * kGroupWords], high = low;
@@ -262,12 +288,34 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
       low = PairMinBFloat16(low, __shfl_xor_sync(~0U, low, lane));
       high = PairMaxBFloat16(high, __shfl_xor_sync(~0U, high, lane));
     }
-    const auto limited = [bound](float value) { return fmaxf(fminf(value, bound), -bound); };
-    p[group] = MakeParameters(limited(HalfOf(low, own)), limited(HalfOf(high, own)), tame);
+    r.low[group] = low;
+    r.high[group] = high;
+  }
+  return r;
+}
+
+// Parameters, codes and stores of both rows of a lane; |x| is limited to `limit`. The four lanes of
+// a row pair share the work on its parameters: lane t takes row t / 2, which goes to `target`.
+template <int kDim, int kGroups>
+__device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKind kind,
+                                             const RowTarget& target, const uint32_t (&x)[kDim / 4],
+                                             const PairRanges<kGroups>& ranges, RowPair limit) {
+  const int t = static_cast<int>(threadIdx.x) & 3;
+  const int own = t >> 1;
+  const bool wanted = target.use == RowUse::kQuantise;
+  const float bound = own == 0 ? limit.low : limit.high;
+  const auto limited = [bound](float value) { return fmaxf(fminf(value, bound), -bound); };
+  GroupParameters p[kGroups];
+  uint32_t bounds[kGroups][3];
+  bool tame = true;
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    p[group] = MakeParameters(limited(HalfOf(ranges.low[group], own)),
+                              limited(HalfOf(ranges.high[group], own)), tame);
     PairThresholds(p[group], tame, bounds[group]);
   }
   uint32_t v[kDim / 32];
-  if (__all_sync(~0U, tame || !(own == 0 ? wanted[0] : wanted[1]))) {
+  if (__all_sync(~0U, tame || !wanted)) {
     CodesByThresholds<kDim, kGroups>(x, bounds, v);
   } else {
     // Copies, so that the words themselves need no address.
@@ -281,7 +329,7 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
       RedoParameters(p[group]);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int from = (static_cast<int>(threadIdx.x) & 28) + r;
+        const int from = (static_cast<int>(threadIdx.x) & 28) + 2 * r;
         scale[r][group] = __shfl_sync(~0U, p[group].scale, from);
         zero[r][group] = __shfl_sync(~0U, p[group].zero, from);
       }
@@ -290,19 +338,14 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) v[i] = codes[i];
   }
-  const int64_t at[2] = {rows[0].slot * job.heads + rows[0].head,
-                         rows[1].slot * job.heads + rows[1].head};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    StoreCodes<kDim>(job.codes + at[r] * (kDim / 4), v, r, wanted[r]);
-  }
-  if (!(own == 0 ? wanted[0] : wanted[1])) return;
-  const int64_t first = (own == 0 ? at[0] : at[1]) * kGroups;
+  StoreCodes<kDim>(job.codes + target.at * (kDim / 4), v, wanted);
+  if (!wanted) return;
   const int bytes = 2 * (kind == ScaleKind::kF32 ? 4 : 2);
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
-    if (t >> 1 == group % 2 && (kGroups > 1 || t < 2)) {
-      StoreScale(job.scales + (first + group) * bytes, kind, p[group].scale, p[group].zero);
+    if ((t & 1) == group % 2) {
+      StoreScale(job.scales + (target.at * kGroups + group) * bytes, kind, p[group].scale,
+                 p[group].zero);
     }
   }
 }

@@ -18,18 +18,34 @@ namespace oscar {
 template <int kDim>
 struct WriteTraits {
   static_assert(kDim == 64 || kDim == 128 || kDim == 256);
-  static constexpr int kMinBlocks = kDim <= 128 ? 2 : 1;
+  static constexpr int kWarps = kDim <= 128 ? 16 : 8;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kGroupCount = kWarps / kWriteGroupWarps;
+  static constexpr int kMinBlocks = 1;
   static constexpr int kStages = kDim <= 128 ? 2 : 1;
   static constexpr int kPanelBytes = kDim * kPanelRowBytes;
   static constexpr int kRotationBytes = kDim * kDim * 2;
-  static constexpr int kTileBytes = kWriteTileRows * kDim * 2;  // rows of one warp
-  static constexpr int kSharedBytes = kRotationBytes + kWriteWarps * kStages * kTileBytes;
+  static constexpr int kWarpBytes = kWriteWarpRows * kDim * 2;  // rows of one warp
+  static constexpr int kSharedBytes = kRotationBytes + kWarps * kStages * kWarpBytes;
   static_assert(kMinBlocks * (kSharedBytes + 1024) <= 227 * 1024);
 };
 
-__device__ __forceinline__ int64_t SlotOf(const char* slots, int index, int log2_bytes) {
-  return log2_bytes == 3 ? reinterpret_cast<const int64_t*>(slots)[index]
-                         : static_cast<int64_t>(reinterpret_cast<const int32_t*>(slots)[index]);
+// A slot number as loaded, 4 or 8 bytes. It is made a number where it is used, so that nothing
+// waits for the load before.
+struct RawSlot {
+  uint32_t low = 0, high = 0;
+  __device__ __forceinline__ int64_t Number(int log2_bytes) const {
+    return log2_bytes == 3 ? static_cast<int64_t>(low | (static_cast<uint64_t>(high) << 32))
+                           : static_cast<int64_t>(static_cast<int32_t>(low));
+  }
+};
+
+__device__ __forceinline__ RawSlot LoadSlot(const char* slots, int index, int log2_bytes) {
+  const char* const at = slots + (static_cast<int64_t>(index) << log2_bytes);
+  RawSlot slot;
+  slot.low = *reinterpret_cast<const uint32_t*>(at);
+  if (log2_bytes == 3) slot.high = *reinterpret_cast<const uint32_t*>(at + 4);
+  return slot;
 }
 
 struct TokenHead {
@@ -37,16 +53,17 @@ struct TokenHead {
 };
 
 __device__ __forceinline__ TokenHead Locate(const WriteJobParams& job, int rotation, int index) {
-  const int token = job.heads_per_rotation_log2 >= 0 ? index >> job.heads_per_rotation_log2
-                                                     : index / job.heads_per_rotation;
-  return {token, index - token * job.heads_per_rotation + rotation * job.heads_per_rotation};
+  const int token = static_cast<int>(
+      __umulhi(2 * static_cast<uint32_t>(index), job.divide_factor) >> job.divide_shift);
+  return {token, index + (rotation - token) * job.heads_per_rotation};
 }
 
 // Starts the copy of the rotation into panels.
 template <int kDim>
 __device__ __forceinline__ void CopyRotation(const uint16_t* rotation, uint32_t shared) {
   constexpr int kChunks = kDim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kDim * kChunks; i += kWriteThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kDim * kChunks;
+       i += WriteTraits<kDim>::kThreads) {
     const int channel = i / kChunks, chunk = i % kChunks;
     const int offset = chunk / 8 * WriteTraits<kDim>::kPanelBytes + channel * kPanelRowBytes +
                        (((chunk ^ channel) & 7) << 4);
@@ -63,18 +80,24 @@ __device__ __forceinline__ void CopyRows(const WriteJobParams& job, int rotation
                                          uint32_t target) {
   constexpr int kChunks = kDim / 8;
   constexpr int kRowsAtOnce = 32 / kChunks > 0 ? 32 / kChunks : 1;
-  constexpr int kCopies = kWriteTileRows * kChunks / 32;
+  constexpr int kCopies = kWriteWarpRows * kChunks / 32;
   static_assert(kChunks <= 32);
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int chunk = lane % kChunks, own_row = lane / kChunks;
-  if (job.contiguous && first + kWriteTileRows <= job.rows_per_rotation) {
+  // Rows begin at multiples of their size, so that exchanging chunks is an exclusive or of the
+  // address.
+  const uint32_t own =
+      target + static_cast<uint32_t>(own_row * kDim * 2 + ((chunk ^ (own_row & 7)) << 4));
+  const auto place = [own](int i) {
+    return (own ^ static_cast<uint32_t>((i * kRowsAtOnce & 7) << 4)) +
+           static_cast<uint32_t>(i * kRowsAtOnce * kDim * 2);
+  };
+  if (job.contiguous && first + kWriteWarpRows <= job.rows_per_rotation) {
     const uint16_t* const source =
         job.rows + static_cast<int64_t>(first) * kDim + own_row * kDim + 8 * chunk;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int row = i * kRowsAtOnce + own_row;
-      CopyAsync<16>(target + static_cast<uint32_t>(row * kDim * 2 + ((chunk ^ (row & 7)) << 4)),
-                    source + i * kRowsAtOnce * kDim, true);
+      CopyAsync<16>(place(i), source + i * kRowsAtOnce * kDim, true);
     }
     return;
   }
@@ -88,11 +111,11 @@ __device__ __forceinline__ void CopyRows(const WriteJobParams& job, int rotation
       const TokenHead at = Locate(job, rotation, index);
       const int64_t block = job.source_slots == nullptr
                                 ? at.token
-                                : SlotOf(job.source_slots, at.token, job.source_slot_log2);
+                                : LoadSlot(job.source_slots, at.token, job.source_slot_log2)
+                                      .Number(job.source_slot_log2);
       source = block * job.heads + at.head;
     }
-    CopyAsync<16>(target + static_cast<uint32_t>(row * kDim * 2 + ((chunk ^ (row & 7)) << 4)),
-                  job.rows + source * kDim + 8 * chunk, exists);
+    CopyAsync<16>(place(i), job.rows + source * kDim + 8 * chunk, exists);
   }
 }
 
@@ -127,7 +150,9 @@ __device__ __forceinline__ void RotateRows(uint32_t tile, uint32_t rotation,
   using Traits = WriteTraits<kDim>;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int matrix = lane >> 3, row = lane & 7;
-  const uint32_t a_row = tile + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2);
+  const uint32_t own = tile + static_cast<uint32_t>(((matrix & 1) * 8 + row) * kDim * 2 +
+                                                    ((row ^ (matrix >> 1)) << 4));
+  const uint32_t whole = RotationLowerHalf(rotation, Traits::kPanelBytes);
 #pragma unroll
   for (int out = 0; out < kBlocks; ++out) {
     float sum[kColumns / 8][4];
@@ -136,17 +161,16 @@ __device__ __forceinline__ void RotateRows(uint32_t tile, uint32_t rotation,
       uint32_t a[kSteps][4];
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        const int chunk = 2 * (in * kSteps + s) + (matrix >> 1);
-        LoadMatrix4(a[s], a_row + static_cast<uint32_t>((chunk ^ row) << 4));
+        LoadMatrix4(a[s], own ^ static_cast<uint32_t>((in * kSteps + s) << 5));
       }
       BeginMultiplies();
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
+        constexpr uint32_t kStepUnits = 16 * kPanelRowBytes / 16;
         const auto from =
-            static_cast<uint32_t>(out * kColumns / kPanelColumns * Traits::kPanelBytes +
-                                  (in * kSteps + s) * 16 * kPanelRowBytes);
-        MultiplyGroup<kColumns / 8>(
-            sum, a[s], RotationDescriptor(rotation + from, Traits::kPanelBytes), in + s > 0);
+            static_cast<uint32_t>(out * kColumns / kPanelColumns * Traits::kPanelBytes / 16) +
+            static_cast<uint32_t>(in * kSteps + s) * kStepUnits;
+        MultiplyGroup<kColumns / 8>(sum, a[s], RotationDescriptor(whole + from), in + s > 0);
       }
       EndMultiplies();
       if (out == kBlocks - 1 && in == kBlocks - 1) after_reads();

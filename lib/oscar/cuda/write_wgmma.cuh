@@ -15,12 +15,17 @@ namespace oscar {
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kPanelRowBytes = 2 * kPanelColumns;
 
-// Descriptor of the rotation from input channel k (a multiple of 16: `address` points at that row
-// of the first panel) on. Eight rows are 1024 bytes; panels are `panel_bytes` apart.
-__device__ __forceinline__ uint64_t RotationDescriptor(uint32_t address, uint32_t panel_bytes) {
-  const auto field = [](uint32_t bytes) { return static_cast<uint64_t>((bytes & 0x3ffffU) >> 4); };
-  constexpr uint64_t kSwizzle128 = 1;
-  return field(address) | (field(panel_bytes) << 16) | (field(1024) << 32) | (kSwizzle128 << 62);
+// The halves of the rotation's descriptor. The lower one counts the address in 16 bytes: adding 128
+// moves on by 16 input channels, a panel's size / 16 by 64 output channels. Eight rows are 1024
+// bytes; panels are `panel_bytes` apart.
+__device__ __forceinline__ uint32_t RotationLowerHalf(uint32_t address, uint32_t panel_bytes) {
+  uint32_t half = (address >> 4) | ((panel_bytes >> 4) << 16);
+  asm("" : "+r"(half));  // or the compiler works it out from the address for every multiply
+  return half;
+}
+__device__ __forceinline__ uint64_t RotationDescriptor(uint32_t lower_half) {
+  constexpr uint64_t kSwizzle128 = 1, kEightRows = 1024 / 16;
+  return (kSwizzle128 << 62) | (kEightRows << 32) | lower_half;
 }
 
 // Makes writes to shared memory, by this thread, visible to the multiplies that come later.
