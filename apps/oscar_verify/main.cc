@@ -21,10 +21,10 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
   }
   oscar::CheckOutputs(arguments, common.force);
   const oscar::Value record = RunVerify(ToOptions(arguments), context);
-  if (!arguments.html.empty()) oscar::WriteTextFile(arguments.html, oscar::VerifyHtml(record));
-  if (!arguments.report.empty()) {
-    oscar::WriteTextFile(arguments.report, record.ToJson(2) + "\n");
-  }
+  std::vector<oscar::TextFile> files;
+  if (!arguments.html.empty()) files.push_back({arguments.html, oscar::VerifyHtml(record)});
+  if (!arguments.report.empty()) files.push_back({arguments.report, record.ToJson(2) + "\n"});
+  oscar::WriteTextFiles(files);
   return {oscar::VerifyText(record, arguments.layers || common.verbose), record,
           oscar::Passed(record)};
 }

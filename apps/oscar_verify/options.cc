@@ -79,7 +79,8 @@ void AddVerdict(cli::OptionTable& table, VerifyArguments& a) {
       {"check every metric with an error of known size, and stop", "Exit code 1 when one is off."});
   table.Flag("layers", &a.layers,
              {"print tables by region and by layer", "Always in --json and --html."});
-  table.Text("html", "FILE", &a.html, {"write the report as a page", ""});
+  table.Text("html", "FILE", &a.html,
+             {"write the report as a page", "With --report: both files or neither."});
   table.Text("report", "FILE", &a.report, {"write the record of --json to a file", ""});
 }
 
@@ -130,7 +131,9 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
 
 void CheckOutputs(const VerifyArguments& arguments, bool force) {
   namespace fs = std::filesystem;
-  if (!arguments.html.empty() && arguments.html == arguments.report) {
+  const auto resolved = [](const std::string& path) { return fs::weakly_canonical(path); };
+  if (!arguments.html.empty() && !arguments.report.empty() &&
+      resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
   for (const fs::path path : {arguments.html, arguments.report}) {

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "oscar/core/dtype.h"
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/host.h"
 #include "oscar/core/layer.h"
 #include "oscar/core/parallel.h"
 #include "oscar/core/random.h"
@@ -158,6 +161,41 @@ TEST(Files, PublishesWholeFilesAndNamesMissingOnes) {
   EXPECT_THROW(Publish(folder / "new", folder / "old", false), Error);
   Publish(folder / "new", folder / "old", true);
   EXPECT_TRUE(std::filesystem::exists(folder / "old" / "b.txt"));
+  // A text file never replaces a folder.
+  EXPECT_THROW(WriteTextFile(folder / "old", "x"), Error);
+  EXPECT_TRUE(std::filesystem::exists(folder / "old" / "b.txt"));
+}
+
+TEST(Files, SeveralFilesAppearTogetherOrNotAtAll) {
+  namespace fs = std::filesystem;
+  const fs::path folder = testing::TempDir() + "/oscar_core_text_files";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "taken");
+  const auto names = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder)) found.insert(entry.path().filename());
+    return found;
+  };
+  WriteTextFiles({{folder / "a", "1"}, {folder / "b", "2"}});
+  WriteTextFiles({{folder / "b", "3"}, {folder / "c", "4"}});
+  EXPECT_EQ(ReadTextFile(folder / "a") + ReadTextFile(folder / "b") + ReadTextFile(folder / "c"),
+            "134");
+  const std::set<std::string> before = names();
+  EXPECT_EQ(before, (std::set<std::string>{"a", "b", "c", "taken"}));
+  // The second file fails before the first has its name ...
+  EXPECT_THROW(WriteTextFiles({{folder / "b", "5"}, {folder / "none" / "d", "6"}}), Error);
+  EXPECT_THROW(WriteTextFiles({{folder / "d", "5"}, {folder / "taken", "6"}}), Error);
+  // ... and after that: the same name twice finds its temporary file gone.
+  EXPECT_THROW(WriteTextFiles({{folder / "b", "5"}, {folder / "d", "6"}, {folder / "d", "7"}}),
+               Error);
+  EXPECT_EQ(names(), before);
+  EXPECT_EQ(ReadTextFile(folder / "b"), "3");
+}
+
+TEST(Host, ProcessorNameIsOneLine) {
+  const std::string name = ProcessorName();
+  EXPECT_EQ(name.find('\n'), std::string::npos);
+  EXPECT_FALSE(name.starts_with(' '));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "oscar/metrics/attention.h"
 #include "oscar/report/verify_report.h"
+#include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate.h"
 #include "verify/fake_inputs.h"
 
@@ -300,7 +301,86 @@ TEST_F(VerifyTest, RefusesTracesInWhichNothingIsQuantised) {
   EXPECT_THAT(error.what(), HasSubstr("60 tokens"));
   // Some sequences long enough: the short ones are left out with a note.
   options_.method.windows = {4, 40};
-  EXPECT_THAT(Run().notes, testing::Contains(HasSubstr("1 sequences were left out")));
+  EXPECT_THAT(Run().notes, testing::Contains(HasSubstr("1 sequence was left out: too short")));
+}
+
+// The shape of the fake trace itself: keys of 6 channels, values of 3.
+TEST_F(VerifyTest, RefusesHeadDimsThatCannotBePacked) {
+  TraceWriter writer(folder_ / "odd.trace.h5", held_out_, false, false);
+  for (const int layer : held_out_.layers) writer.WriteLayer(test::FakeLayer(layer, held_out_));
+  writer.Finish();
+  options_.traces = {folder_ / "odd.trace.h5"};
+  for (const char* schemes : {"all", "naive", "hadamard"}) {
+    options_.schemes = {schemes};
+    const Error error = Refusal();
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << schemes;
+    EXPECT_THAT(error.what(), HasSubstr("odd.trace.h5: layer 2: head dim 6 of keys"));
+  }
+  options_.schemes = {"bf16"};
+  EXPECT_EQ(Run().schemes[0].metrics.at("attention_kl").summary.mean, 0);
+}
+
+TEST_F(VerifyTest, LayersWhoseSlidingWindowIsRecentAreLeftOut) {
+  const auto write = [&](const std::string& name, const std::map<int, int64_t>& windows) {
+    options_.traces = {test::WriteVerifyTrace(folder_ / name, held_out_, true, windows)};
+  };
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  write("mixed.trace.h5", {{2, 8}});
+  const Verification mixed = Run();
+  ASSERT_EQ(mixed.schemes[0].layers.size(), 1U);
+  EXPECT_EQ(mixed.schemes[0].layers[0].layer, 5);
+  EXPECT_THAT(mixed.notes, testing::Contains(HasSubstr("layer 2 left out")));
+  EXPECT_THAT(mixed.notes, testing::Contains(HasSubstr("1 layer was measured")));
+  // The other layer counts alone; its numbers are those of a run without the first one.
+  const double kl = mixed.schemes[0].metrics.at("attention_kl").summary.mean;
+  EXPECT_EQ(kl, mixed.schemes[0].layers[0].metrics.at("attention_kl").summary.mean);
+  EXPECT_GT(kl, 0);
+
+  write("all.trace.h5", {{2, 8}, {5, 7}});
+  const Error error = Refusal();
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_THAT(error.what(), HasSubstr("sliding window of 8 tokens of layer 2"));
+  EXPECT_THAT(error.what(), HasSubstr("8 recent tokens"));
+  EXPECT_THAT(error.what(), HasSubstr("sink 4, longest sequence 60"));
+  options_.method.use_windows = false;
+  EXPECT_EQ(Run().schemes[0].layers.size(), 2U);
+}
+
+// One key more than the recent ones is quantised, and the errors of the rows that slid out of
+// sight do not count.
+TEST_F(VerifyTest, RowsBehindASlidingWindowDoNotCount) {
+  options_.traces = {
+      test::WriteVerifyTrace(folder_ / "narrow.trace.h5", held_out_, true, {{2, 9}, {5, 9}})};
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  const Verification result = Run();
+  const TraceSet set(options_.traces);
+  const KvScheme scheme = BuildScheme(MethodFromName("naive"), ShapesOf(set), options_.method, {});
+  for (const LayerMetrics& layer : result.schemes[0].layers) {
+    const LayerShape shape = set.traces()[0].shape(layer.layer);
+    MeanSum expected;
+    for (size_t s = 0; s < held_out_.sequences.size(); ++s) {
+      const std::vector<float> k = set.traces()[0].ReadRows(layer.layer, TraceReader::Rows::kK, s);
+      const int64_t tokens = held_out_.sequences[s].length;
+      std::vector<float> k_hat(k.size());
+      Reconstruct(scheme.ForLayer(layer.layer).key, {k.data(), tokens, 2, 16},
+                  {k_hat.data(), tokens, 2, 16}, 1);
+      double numerator = 0, denominator = 0;
+      for (int64_t t = tokens - 9; t < tokens; ++t) {
+        for (size_t i = static_cast<size_t>(t) * 32; i < static_cast<size_t>(t + 1) * 32; ++i) {
+          const double exact = k[i];
+          const double difference = t == tokens - 9 ? k_hat[i] - exact : 0;
+          numerator += difference * difference;
+          denominator += exact * exact;
+        }
+      }
+      expected.Add({std::sqrt(numerator / denominator), 1});
+    }
+    EXPECT_EQ(shape.window, 9);
+    // The same products summed in the same order.
+    EXPECT_NEAR(layer.metrics.at("key_error").summary.mean, expected.Mean(), 1e-14);
+  }
 }
 
 TEST_F(VerifyTest, RefusesUselessInputs) {

@@ -118,6 +118,10 @@ Value ClipValue(const CalibrateOptions& options, const Clips& clips) {
                                    {"value_loss", "output_error"},
                                    {"sequences", clips.sequences},
                                    {"queries", clips.queries}};
+    if (!clips.exact_layers.empty()) {
+      clip["search"]["left_out"] =
+          Value::Array(clips.exact_layers.begin(), clips.exact_layers.end());
+    }
     clip["curves"] = Value::Object{{"ratios", ListOf(clips.key.curves.begin()->second.ratios)},
                                    {"key", CurvesOf(clips.key)},
                                    {"value", CurvesOf(clips.value)}};

@@ -25,6 +25,10 @@ struct LayerShape {
   friend bool operator==(const LayerShape&, const LayerShape&) = default;
 };
 
+// Channels whose 2-bit codes share a byte of the public cache. Rows of a head dim that is no
+// multiple of it cannot be stored there.
+inline constexpr int64_t kChannelsPerByte = 4;
+
 // Replaces keys and values by what a cache would return. Used by the model runner to measure the
 // end-to-end loss of a scheme; implemented by the verifier.
 class KvTap {

@@ -112,9 +112,10 @@ class AttentionReference {
 
 // `count` query positions of a sequence of `length` tokens, evenly spaced over the positions at
 // which some key is quantised (all positions when use_windows is false), the last one included.
-// Throws Error(kData) naming sink, recent and length when there is none.
+// `sliding_window` is the layer's, 0 for none. Throws Error(kData) naming sink, recent, length and
+// the sliding window when there is none.
 std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows& windows,
-                                   bool use_windows);
+                                   bool use_windows, int64_t sliding_window = 0);
 
 // Relative error of the rows of a cache as the last query sees them, all heads together.
 struct RowErrors {
@@ -122,8 +123,10 @@ struct RowErrors {
   std::array<ErrorRatio, kRegions> region;
   void Add(const RowErrors& other);
 };
-// x, x_hat [tokens, heads, dim]; window_rows without data: exact windows.
+// x, x_hat [tokens, heads, dim]; window_rows without data: exact windows. Rows that the layer's
+// sliding window (0: none) hides from the last query do not count.
 RowErrors CompareRows(HeadRows<const float> x, HeadRows<const float> x_hat,
-                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows);
+                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows,
+                      int64_t sliding_window = 0);
 
 }  // namespace oscar

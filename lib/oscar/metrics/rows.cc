@@ -6,6 +6,8 @@
 
 #include "oscar/core/error.h"
 #include "oscar/metrics/attention.h"
+#include "oscar/metrics/attention_parts.h"
+#include "oscar/quant/windows.h"
 
 namespace oscar {
 
@@ -34,7 +36,7 @@ void RowErrors::Add(const RowErrors& other) {
 }
 
 std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows& windows,
-                                   bool use_windows) {
+                                   bool use_windows, int64_t sliding_window) {
   const int64_t first = use_windows ? windows.sink + windows.recent : 0;
   const int64_t available = length - first;
   if (available <= 0) {
@@ -44,6 +46,15 @@ std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows&
                     std::to_string(length) + " tokens",
                 "use longer sequences or smaller windows");
   }
+  if (use_windows && !SeesQuantisedKeys({.window = sliding_window}, windows)) {
+    throw Error(ErrorCode::kData,
+                "no position is quantised: the sliding window of " +
+                    std::to_string(sliding_window) + " tokens lies within the " +
+                    std::to_string(windows.recent) + " recent tokens (sink " +
+                    std::to_string(windows.sink) + ", longest sequence " + std::to_string(length) +
+                    " tokens)",
+                "use a smaller recent window");
+  }
   const int64_t chosen = std::min(std::max<int64_t>(count, 1), available);
   std::vector<int64_t> queries;
   for (int64_t j = 1; j <= chosen; ++j) queries.push_back(first + j * available / chosen - 1);
@@ -51,12 +62,14 @@ std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows&
 }
 
 RowErrors CompareRows(HeadRows<const float> x, HeadRows<const float> x_hat,
-                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows) {
+                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows,
+                      int64_t sliding_window) {
   OSCAR_CHECK(x_hat.size() == x.size());
   OSCAR_CHECK(window_rows.data == nullptr || window_rows.size() == x.size());
   RowErrors errors;
   const int64_t last = x.tokens - 1;
-  for (int64_t token = 0; token < x.tokens; ++token) {
+  for (int64_t token = VisibleKeys({.window = sliding_window}, last).begin; token < x.tokens;
+       ++token) {
     const bool middle = windows.Quantised(last, token);
     const Region region = middle                 ? Region::kMiddle
                           : token < windows.sink ? Region::kSink

@@ -26,7 +26,7 @@ void AppendRounded(const at::Tensor& x, std::vector<BFloat16>& out) {
   const float* from = host.const_data_ptr<float>();
   const auto start = static_cast<int64_t>(out.size());
   out.resize(static_cast<size_t>(start + host.numel()));
-  ParallelRows(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  ParallelRange(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
     RoundToBFloat16(from + begin, end - begin, out.data() + start + begin);
   });
 }
@@ -234,9 +234,10 @@ class LayerRun {
     }
     const at::Tensor hidden = stream.hidden.narrow(0, runner_.starts[s], tokens);
     const DecoderLayer::Heads heads = decoder_->Project(hidden, *runner_.rope, runner_.scratch);
-    const at::Tensor o =
-        StreamAttention(stream, layer_, heads, {shape_.softmax_scale, shape_.window},
-                        std::span(positions_).first(static_cast<size_t>(tokens)));
+    const AttentionRule rule{shape_.softmax_scale, shape_.window,
+                             runner_.options.fused_loops && runner_.device.is_cpu()};
+    const at::Tensor o = StreamAttention(stream, layer_, heads, rule,
+                                         std::span(positions_).first(static_cast<size_t>(tokens)));
     const AttentionTensors rows{heads.q, heads.k, heads.v, o};
     const auto sequence = static_cast<int64_t>(s);
     if (index == 0 && capture_) capture_->Add(sequence, rows);

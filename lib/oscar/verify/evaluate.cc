@@ -10,6 +10,8 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/metrics/attention.h"
+#include "oscar/quant/windows.h"
+#include "oscar/verify/belonging.h"
 
 namespace oscar {
 namespace {
@@ -132,8 +134,10 @@ Measurement Measure(const AttentionReference& exact, const LayerRows& rows, cons
   m.projected = projected;
   m.attention = exact.Compare({k_hat, v_hat, k_window, v_window}, scheme.windows,
                               scheme.use_windows, threads);
-  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows);
-  m.value = CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows);
+  const int64_t sliding = rows.shape.window;
+  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows, sliding);
+  m.value =
+      CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows, sliding);
   return m;
 }
 
@@ -238,6 +242,8 @@ SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool
                 "dump held-out text with --rows-tokens");
   }
   if (choice.sequences.empty()) ChooseQueries(longest, 1, windows, use_windows);
+  for (const SequenceRef& sequence : choice.sequences) longest = std::max(longest, sequence.length);
+  if (use_windows) choice.exact_layers = LayersKeptExact(ShapesOf(set), windows, longest);
   return choice;
 }
 
@@ -252,11 +258,18 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
     OSCAR_CHECK(scheme.use_windows == schemes[0].use_windows);
   }
   CheckSameLayers(set);
+  std::vector<int> layers = set.layers();
+  if (schemes[0].use_windows) {
+    const std::map<int, LayerShape> shapes = ShapesOf(set);
+    std::erase_if(layers, [&](int layer) {
+      return !SeesQuantisedKeys(shapes.at(layer), schemes[0].windows);
+    });
+  }
   std::vector<Candidate> candidates = MakeCandidates(schemes, settings);
   context.progress->Begin("schemes on held-out rows",
-                          static_cast<int64_t>(set.layers().size() * sequences.size()),
+                          static_cast<int64_t>(layers.size() * sequences.size()),
                           "layer sequences");
-  for (const int layer : set.layers()) {
+  for (const int layer : layers) {
     for (size_t s = 0; s < sequences.size(); ++s) {
       context.cancel->ThrowIfCancelled("");
       const TraceReader& trace = set.traces()[sequences[s].trace];
@@ -266,8 +279,9 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
       const LayerRows rows{trace.shape(layer), sequences[s].length, read(TraceReader::Rows::kQ),
                            read(TraceReader::Rows::kK), read(TraceReader::Rows::kV)};
       const std::vector<float> o_proj = trace.ReadOProj(layer).value_or(std::vector<float>());
-      const std::vector<int64_t> queries = ChooseQueries(
-          rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows);
+      const std::vector<int64_t> queries =
+          ChooseQueries(rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows,
+                        rows.shape.window);
       const AttentionReference exact(rows.shape, rows.Q(), rows.K(rows.k), rows.V(rows.v), queries,
                                      context.threads, o_proj);
       for (Candidate& candidate : candidates) {
@@ -289,15 +303,7 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
 }
 
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens) {
-  double bits = 0;
-  double elements = 0;
-  for (const int layer : set.layers()) {
-    const LayerShape& shape = set.traces().front().shape(layer);
-    const auto weight = static_cast<double>(shape.kv_heads * (shape.k_dim + shape.v_dim));
-    bits += weight * scheme.BitsPerElement(shape, layer, tokens);
-    elements += weight;
-  }
-  return bits / elements;
+  return MeanBitsPerElement(scheme, ShapesOf(set), tokens);
 }
 
 }  // namespace oscar

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "oscar/core/error.h"
+#include "oscar/quant/packing.h"
 #include "oscar/verify/verify_traces.h"
 
 namespace oscar {
@@ -50,6 +51,12 @@ std::vector<KvScheme> BuildRow(const MethodRow& row, const std::map<int, LayerSh
 }
 
 }  // namespace
+
+void RequireSchemesFit(const std::vector<std::string>& names,
+                       const std::map<int, LayerShape>& layers, const std::string& where) {
+  if (names == std::vector<std::string>{"bf16"}) return;
+  RequirePackable(layers, where);
+}
 
 std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
                                     const std::map<int, LayerShape>& layers,

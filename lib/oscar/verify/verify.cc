@@ -1,6 +1,10 @@
 #include "oscar/verify/verify.h"
 
+#include <chrono>
+#include <utility>
+
 #include "oscar/core/error.h"
+#include "oscar/core/host.h"
 
 namespace oscar {
 
@@ -15,8 +19,22 @@ Value RunVerify(const VerifyOptions& options, const RunContext& context) {
   }
   const std::vector<Gate> gates = ReadGates(options.traces.gates);
   Verification verification;
-  if (with_traces) verification = VerifyTraces(options.traces, context);
-  if (with_model) VerifyModel(options.model, options.traces, context, verification);
+  Value seconds = Value::Object{};
+  const auto timed = [&](const char* stage, const auto& run) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    seconds[stage] = passed.count();
+  };
+  if (with_traces) {
+    timed("traces", [&] { verification = VerifyTraces(options.traces, context); });
+  }
+  if (with_model) {
+    timed("model", [&] { VerifyModel(options.model, options.traces, context, verification); });
+  }
+  verification.times["seconds"] = std::move(seconds);
+  verification.times["threads"] = context.threads;
+  verification.times["processor"] = ProcessorName();
   return BuildRecord(verification, gates);
 }
 

@@ -7,6 +7,8 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/printable.h"
+#include "oscar/quant/windows.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/end_to_end.h"
@@ -53,12 +55,6 @@ std::vector<KvScheme> Schemes(const ModelVerifyOptions& options, const TraceVeri
   return schemes;
 }
 
-double MeanBits(const KvScheme& scheme, const std::map<int, LayerShape>& shapes, int64_t tokens) {
-  double sum = 0;
-  for (const auto& [layer, shape] : shapes) sum += scheme.BitsPerElement(shape, layer, tokens);
-  return sum / static_cast<double>(shapes.size());
-}
-
 // The result of that name, appended when it is not there yet.
 SchemeResult& ResultOf(const KvScheme& scheme, double bits, Verification& verification) {
   const auto found = std::ranges::find(verification.schemes, scheme.name, &SchemeResult::name);
@@ -85,6 +81,32 @@ void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
     }
     found->metrics["hidden_error"] = MetricValue::Of(measured.hidden_error[layer]);
   }
+}
+
+void NoteShortSequences(const MethodSettings& method,
+                        const std::vector<std::vector<int32_t>>& sequences,
+                        std::vector<std::string>& notes) {
+  if (!method.use_windows) return;
+  // One more position is needed than for a trace: the last one predicts no token of the text.
+  const int64_t count = std::ranges::count_if(sequences, [&](const auto& sequence) {
+    return static_cast<int64_t>(sequence.size()) <= method.windows.ShortestUseful();
+  });
+  if (count == 0) return;
+  notes.push_back(fmt::format("end to end: {} left out: too short for anything to be quantised",
+                              Counted(count, "sequence") + (count == 1 ? " was" : " were")));
+}
+
+// Such layers count in no way here: their caches are exact in every scheme.
+void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettings& method,
+                     const std::vector<std::vector<int32_t>>& sequences,
+                     std::vector<std::string>& notes) {
+  if (!method.use_windows) return;
+  const std::vector<int> exact = LayersKeptExact(shapes, method.windows, LongestOf(sequences));
+  if (exact.empty()) return;
+  notes.push_back(
+      fmt::format("end to end: nothing in {} {} is quantised, because the sliding window lies "
+                  "within the recent tokens",
+                  exact.size() == 1 ? "layer" : "layers", fmt::join(exact, ", ")));
 }
 
 void DescribeInputs(const ModelVerifyOptions& options, const ModelWeights& model,
@@ -136,12 +158,15 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
   if (verification.settings.Find("sink") == nullptr) {
     verification.settings = DescribeSettings(shared, text.window);
   }
+  RequireSchemesFit(options.schemes, shapes, options.model.string());
+  NoteShortSequences(shared.method, sequences, verification.notes);
+  NoteExactLayers(shapes, shared.method, sequences, verification.notes);
   const std::vector<KvScheme> schemes =
       Schemes(options, shared, shapes, entries.rotations, verification.notes);
   const std::vector<EndToEndResult> results =
       RunEndToEnd(*model, sequences, schemes, options.device, context);
   for (size_t i = 0; i < schemes.size(); ++i) {
-    const double bits = MeanBits(schemes[i], shapes, text.window);
+    const double bits = MeanBitsPerElement(schemes[i], shapes, text.window);
     AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
   }
 }

@@ -6,6 +6,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/printable.h"
 #include "oscar/core/version.h"
 #include "oscar/trace/trace.h"
 #include "oscar/verify/belonging.h"
@@ -57,14 +58,14 @@ Value DescribeModel(const TraceSet& set) {
 
 void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
                    std::vector<std::string>& notes) {
-  if (choice.too_short > 0) {
-    notes.push_back(
-        fmt::format("{} sequences were left out: nothing in them is quantised", choice.too_short));
-  }
-  if (choice.incomplete > 0) {
-    notes.push_back(
-        fmt::format("{} sequences were left out: they were cut off", choice.incomplete));
-  }
+  const auto left_out = [&](int64_t count, const char* why) {
+    if (count == 0) return;
+    notes.push_back(fmt::format("{} left out: {}",
+                                Counted(count, "sequence") + (count == 1 ? " was" : " were"), why));
+  };
+  left_out(choice.too_short, "too short for anything to be quantised");
+  left_out(choice.incomplete, "cut off by a token budget");
+  if (!choice.exact_layers.empty()) notes.push_back(ExactLayersNote(choice.exact_layers));
   if (choice.sequences.size() == 1) {
     notes.push_back("one sequence only: no standard errors, and no sign of how results vary");
   } else if (choice.sequences.size() < 4) {
@@ -79,15 +80,24 @@ void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
                     "output projection",
                     FileName(trace.path())));
   }
-  if (set.layers().size() < kFewLayers) {
-    notes.push_back(fmt::format(
-        "{} layers were measured: per-layer numbers of few attention layers understate what a "
-        "whole model loses",
-        set.layers().size()));
+  const size_t layers = set.layers().size() - choice.exact_layers.size();
+  if (layers < kFewLayers) {
+    notes.push_back(
+        fmt::format("{} measured: per-layer numbers of few attention layers understate what a "
+                    "whole model loses",
+                    Counted(layers, "layer") + (layers == 1 ? " was" : " were")));
   }
 }
 
 }  // namespace
+
+std::string ExactLayersNote(const std::vector<int>& layers) {
+  return fmt::format(
+      "{} {} left out of the measurement: nothing in {} is quantised, because the sliding window "
+      "lies within the recent tokens",
+      layers.size() == 1 ? "layer" : "layers", fmt::join(layers, ", "),
+      layers.size() == 1 ? "it" : "them");
+}
 
 Value DescribeEntries(const EntrySet& set) {
   Value::Array list;
@@ -125,6 +135,7 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
     CheckSameModel(entry, set.traces().front().header().manifest, shapes, "the traces",
                    result.notes);
   }
+  RequireSchemesFit(options.schemes, shapes, options.traces.front().string());
   const std::vector<KvScheme> schemes =
       SelectSchemes(options.schemes, shapes, options.method, entries.rotations, result.notes);
   const SequenceChoice choice =
@@ -178,7 +189,7 @@ Value BuildRecord(const Verification& verification, const std::vector<Gate>& gat
   record["gates"] = std::move(gate_values);
   record["verdict"] = passed ? "pass" : "fail";
   record["notes"] = Value::Array(notes.begin(), notes.end());
-  record["volatile"] = Value::Object{};
+  record["volatile"] = verification.times;
   return record;
 }
 

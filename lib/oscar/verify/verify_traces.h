@@ -36,6 +36,7 @@ struct Verification {
   Value settings = Value::Object{};
   std::vector<SchemeResult> schemes;
   std::vector<std::string> notes;
+  Value times = Value::Object{};  // the report's `volatile` part
 };
 
 // Reads and checks everything, then measures. Throws
@@ -49,9 +50,17 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
 // The report's `settings`; bits per element are counted at a context of `context_tokens`.
 Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens);
 
+// Says which layers see no quantised key.
+std::string ExactLayersNote(const std::vector<int>& layers);
+
 // The report's `inputs.zoo`: tags and hashes of the files.
 struct EntrySet;
 Value DescribeEntries(const EntrySet& entries);
+
+// Throws Error(kUnsupported) naming `where`, layer and head dim when a scheme among `names` stores
+// 2 bits and a layer's rows cannot be packed so.
+void RequireSchemesFit(const std::vector<std::string>& names,
+                       const std::map<int, LayerShape>& layers, const std::string& where);
 
 // Schemes in table order for a model: what `--schemes` stands for. "all" leaves out what does not
 // fit the settings or lacks rotations and says so in `notes`; a named scheme that does not fit
