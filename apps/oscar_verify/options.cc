@@ -29,7 +29,13 @@ void AddInputs(cli::OptionTable& table, VerifyArguments& a) {
                {"chat template for --text", "auto recognises the model's own template."});
   table.Int("tokens", "N", &a.tokens, 1, kMany, {"tokens of --text to run", ""});
   table.Int("window", "N", &a.window, 1, kMany, {"tokens of one sequence of --text", ""});
-  table.Text("device", "DEVICE", &a.device, {"cpu, cuda or cuda:<i>", "Where --model runs."});
+  table.Text("device", "DEVICE", &a.device,
+             {"cpu, cuda, cuda:<i> or twin",
+              "Where --model runs, and what --traces are verified with: cpu computes the metrics "
+              "of every scheme; cuda runs the CUDA kernels that serve a cache, beside the BF16 "
+              "kernel, and reports from their own output (needs a build with -DOSCAR_CUDA=ON and "
+              "a Hopper GPU); twin runs the arithmetic of these kernels on the CPU, for --traces "
+              "only. oscar-verify bench times the kernels at model shapes."});
 }
 
 void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
@@ -58,7 +64,8 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
              {"clip ratios of all schemes that clip",
               "Instead of an entry's own ratios and of the public 0.96,0.92."});
   table.Flag("as-served", &a.as_served,
-             {"round rotations and rotated rows to bfloat16, as engines do", "Default: off."});
+             {"round rotations and rotated rows to bfloat16, as engines do",
+              "Default: off. The kernels of --device cuda and twin always do."});
   table.Int("positions", "N", &a.positions, 1, kMany,
             {"query positions per sequence of a trace", "Evenly spaced."});
   table.Flag("controls", &a.controls,
@@ -71,7 +78,9 @@ void AddVerdict(cli::OptionTable& table, VerifyArguments& a) {
   table.Section("Verdict and output");
   table.Text("gates", "FILE", &a.gates,
              {"gates that make the verdict",
-              "Default: the built-in copy of configs/verify/default.json."});
+              "Default: the built-in copy of configs/verify/default.json, or of "
+              "configs/verify/kernels.json on kernels, whose agreement with their CPU twins is a "
+              "gate in any case."});
   table.Flag("allow-overlap", &a.allow_overlap,
              {"measure on text that calibration has seen", "Default: refused."});
   table.Flag(
@@ -129,6 +138,20 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
   return table;
 }
 
+void CheckOutput(const std::string& file, bool force) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  const fs::path path = file;
+  const auto refuse = [&](const char* why, const char* hint) {
+    throw Error(ErrorCode::kIo, path.string() + why, hint);
+  };
+  if (fs::is_directory(path)) refuse(" is a folder", "name a file");
+  if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
+  if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
+    refuse(": its folder does not exist", "make the folder first");
+  }
+}
+
 void CheckOutputs(const VerifyArguments& arguments, bool force) {
   namespace fs = std::filesystem;
   const auto resolved = [](const std::string& path) { return fs::weakly_canonical(path); };
@@ -136,17 +159,7 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
       resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
-  for (const fs::path path : {arguments.html, arguments.report}) {
-    if (path.empty()) continue;
-    const auto refuse = [&](const char* why, const char* hint) {
-      throw Error(ErrorCode::kIo, path.string() + why, hint);
-    };
-    if (fs::is_directory(path)) refuse(" is a folder", "name a file");
-    if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
-    if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
-      refuse(": its folder does not exist", "make the folder first");
-    }
-  }
+  for (const std::string& file : {arguments.html, arguments.report}) CheckOutput(file, force);
 }
 
 VerifyOptions ToOptions(const VerifyArguments& a) {
@@ -168,6 +181,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.traces.controls = a.controls;
   o.traces.allow_overlap = a.allow_overlap;
   o.traces.gates = a.gates;
+  o.traces.device = a.device;
   o.model.model = a.model;
   o.model.text.assign(a.text.begin(), a.text.end());
   o.model.chat_template = a.chat_template;
@@ -175,6 +189,119 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.model.window = a.window;
   o.model.device = a.device;
   o.model.schemes = Names(a.model_schemes);
+  return o;
+}
+
+namespace {
+
+// "8192" or "8K" or "1M".
+int64_t ParseCount(const char* option, const std::string& text) {
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  const std::string unit(parsed.ptr, end);
+  const int shift = unit == "K" ? 10 : unit == "M" ? 20 : 0;
+  constexpr int64_t kLargest = int64_t{1} << 30;
+  if (parsed.ec != std::errc() || (shift == 0 && !unit.empty()) || value < 1 ||
+      value > kLargest >> shift) {
+    throw Error(ErrorCode::kUsage, std::string(option) +
+                                       ": expected whole numbers from 1 to 1024M, such as 100K, "
+                                       "found '" +
+                                       text + "'");
+  }
+  return value << shift;
+}
+
+std::vector<int64_t> Counts(const char* option, const std::vector<std::string>& given) {
+  std::vector<int64_t> counts;
+  for (const std::string& text : Names(given)) counts.push_back(ParseCount(option, text));
+  return counts;
+}
+
+void AddShapes(cli::OptionTable& table, BenchArguments& a) {
+  table.Section("Shapes");
+  table.List("shape", "NAME", &a.shapes,
+             {"model shapes (default qwen3-4b)", "qwen3-4b, qwen3-8b, qwen3-32b, glm-4.7."});
+  table.Int("q-heads", "N", &a.q_heads, 0, 1 << 16,
+            {"query heads of an explicit shape of attention",
+             "With --kv-heads and --head-dim, instead of --shape."});
+  table.Int("kv-heads", "N", &a.kv_heads, 0, 1 << 16, {"its KV heads", ""});
+  table.Int("head-dim", "N", &a.head_dim, 0, 1 << 16, {"its channels per head", ""});
+  table.Int("group-size", "N", &a.group_size, 0, 1 << 16,
+            {"channels that share scale and zero", "0: the whole head."});
+  table.Choice("scale-dtype", &a.scale_dtype, {"f32", "f16", "bf16"},
+               {"type in which scale and zero are stored", ""});
+}
+
+void AddGrid(cli::OptionTable& table, BenchArguments& a) {
+  table.Section("Decode attention of one layer");
+  table.List("batch", "N", &a.batches, {"requests of a batch (default 1 8 32)", ""});
+  table.List("context", "N", &a.contexts,
+             {"tokens of each request (default 8K 32K 100K)", "K is 1024, M 1024 K."});
+  table.List("order", "NAME", &a.orders,
+             {"order of the 8-slot pages: random, sequential (default both)", ""});
+  table.Choice("windows", &a.windows, {"on", "off"},
+               {"whether each request has sink and recent tokens in bf16", ""});
+  table.Int("sink", "N", &a.sink, 0, kMany, {"first tokens kept in 16 bits with --windows on", ""});
+  table.Int("recent", "N", &a.recent, 0, kMany,
+            {"newest tokens kept in 16 bits with --windows on", ""});
+  table.Flag("sdpa", &a.sdpa,
+             {"measure PyTorch's attention beside it",
+              "Flash and cuDNN, on a contiguous cache. "
+              "Needs the CUDA part of LibTorch."});
+  table.Flag("grid", &a.grid, {"measure this table", "--no-grid: --whole-model only."});
+}
+
+void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
+  table.Section("Whole models");
+  table.Flag("whole-model", &a.whole_model,
+             {"measure decode steps of whole models",
+              "All layers' attention and matrix products "
+              "in one CUDA graph, at each --batch and at "
+              "the largest batch that fits. Needs a build "
+              "with -DOSCAR_TORCH_CUDA=ON."});
+  table.List("step-context", "N", &a.step_contexts,
+             {"contexts of capacity and decode steps (default 30K 60K 100K 128K)", ""});
+  table.Real("memory-fraction", "X", &a.memory_fraction, 0.01, 1,
+             {"share of the device's memory for weights and caches", ""});
+}
+
+DType TypeOf(const std::string& name) {
+  return name == "f16" ? DType::kF16 : name == "bf16" ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace
+
+cli::OptionTable BenchTable(BenchArguments& a) {
+  cli::OptionTable table("oscar-verify bench",
+                         "times the INT2 decode kernels at model shapes, beside BF16 kernels");
+  AddShapes(table, a);
+  AddGrid(table, a);
+  AddWholeModel(table, a);
+  table.Section("Device and output");
+  table.Text("device", "DEVICE", &a.device, {"cuda or cuda:<i>, a Hopper GPU", ""});
+  table.Text("report", "FILE", &a.report, {"write the record of --json to a file", ""});
+  return table;
+}
+
+BenchOptions ToOptions(const BenchArguments& a) {
+  BenchOptions o;
+  o.models = Names(a.shapes);
+  o.q_heads = a.q_heads;
+  o.kv_heads = a.kv_heads;
+  o.head_dim = a.head_dim;
+  o.batches = Counts("--batch", a.batches);
+  o.contexts = Counts("--context", a.contexts);
+  o.step_contexts = Counts("--step-context", a.step_contexts);
+  o.orders = Names(a.orders);
+  o.use_windows = a.windows == "on";
+  o.windows = {a.sink, a.recent};
+  o.group_size = a.group_size;
+  o.scale_type = TypeOf(a.scale_dtype);
+  o.sdpa = a.sdpa;
+  o.whole_model = a.whole_model;
+  o.grid = a.grid;
+  o.memory_fraction = a.memory_fraction;
   return o;
 }
 

@@ -276,6 +276,25 @@ std::vector<Case> Cases() {
        {"--zoo", "@entry", "--traces", "@heldout", "--schemes", "naive", "--group-size", "100"},
        kUsage,
        "100"},
+      {"VerifyUnknownDevice",
+       "oscar-verify",
+       {"--traces", "@heldout", "--device", "gpu"},
+       kUsage,
+       "unknown device"},
+      {"BenchOnTheCpu", "oscar-verify", {"bench", "--device", "cpu"}, kUsage, "unknown device"},
+      {"BenchBatchWord", "oscar-verify", {"bench", "--batch", "1,x"}, kUsage, "--batch"},
+      {"BenchUnknownShape", "oscar-verify", {"bench", "--shape", "gpt"}, kUsage, "gpt"},
+      {"VerifyModelOnTwins",
+       "oscar-verify",
+       {"--model", "@model", "--text", "@text", "--device", "twin"},
+       kUsage,
+       "twin"},
+      {"VerifyShapeOfNoKernel",
+       "oscar-verify",
+       {"--traces", "@heldout", "--schemes", "naive", "--sink", "4", "--recent", "16", "--device",
+        "twin"},
+       kFailed,
+       "not supported by the CUDA kernels"},
       {"VerifyClipWord",
        "oscar-verify",
        {"--traces", "@heldout", "--clip", "much"},
@@ -518,7 +537,9 @@ TEST_P(BadInput, IsRefusedWithOneClearErrorAndLeavesNothing) {
       test::Run(c.program, arguments, test::FreshFolder("bad_input_run"));
   EXPECT_EQ(result.exit_code, c.exit_code) << result.err;
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr(std::string(c.program) + ": error: "));
+  // A command with options of its own names itself too.
+  EXPECT_THAT(result.err, testing::AnyOf(HasSubstr(std::string(c.program) + ": error: "),
+                                         HasSubstr(std::string(c.program) + " bench: error: ")));
   EXPECT_THAT(result.err, HasSubstr(c.message));
   EXPECT_THAT(result.err, testing::Not(HasSubstr("internal")));
   EXPECT_EQ(test::Snapshot(inputs.folder()), before);

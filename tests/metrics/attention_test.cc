@@ -222,6 +222,36 @@ TEST(AttentionReference, EqualsTheDefinitions) {
   }
 }
 
+TEST(AttentionReference, OutputsOfOthersGiveTheErrorsThatPropagate) {
+  const Case c(6, 2, 16, 16, 120, 0, 32, 3);
+  const std::vector<float> k_hat = Perturbed(c.k, 0.3, 1), v_hat = Perturbed(c.v, 0.3, 2);
+  const std::vector<int64_t> queries = ChooseQueries(120, 13, {2, 4}, false);
+  const AttentionReference exact(c.shape, c.Q(), c.K(c.k), c.V(c.v), queries, 2, c.o_proj);
+  const AttentionReference changed(c.shape, c.Q(), c.K(k_hat), c.V(v_hat), queries, 2, c.o_proj);
+  const std::vector<float> outputs(changed.outputs().begin(), changed.outputs().end());
+  const AttentionErrors errors = exact.Compare({c.K(k_hat), c.V(v_hat), {}, {}}, {2, 4}, false, 2);
+  const ErrorRatio found = exact.OutputError(outputs);
+  const ErrorRatio projected = exact.ProjectedOutputError(outputs, 2);
+  // Errors of a tenth of the outputs, which are known to a few units of 2^-24.
+  EXPECT_NEAR(found.numerator, errors.output_error.numerator, 1e-5 * errors.output_error.numerator);
+  EXPECT_EQ(found.denominator, errors.output_error.denominator);
+  EXPECT_NEAR(projected.numerator, errors.projected_output_error.numerator,
+              1e-5 * errors.projected_output_error.numerator);
+  EXPECT_EQ(projected.denominator, errors.projected_output_error.denominator);
+  // ln sum exp by hand: query head 5 reads KV head 1.
+  const int64_t query = queries[4];
+  double sum = 0;
+  for (int64_t key = 0; key <= query; ++key) {
+    double logit = 0;
+    for (int64_t d = 0; d < 16; ++d) {
+      logit +=
+          static_cast<double>(c.Q().At(query, 5)[d]) * static_cast<double>(c.K(c.k).At(key, 1)[d]);
+    }
+    sum += std::exp(logit * c.shape.softmax_scale);
+  }
+  EXPECT_NEAR(exact.LogSum(4, 5), std::log(sum), 1e-5);
+}
+
 TEST(AttentionReference, UnchangedRowsGiveExactlyZero) {
   for (const int64_t tokens : {9, 64, 65, 300}) {
     const Case c(6, 2, 16, 16, tokens, 0, 32, 3);

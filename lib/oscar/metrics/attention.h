@@ -85,6 +85,14 @@ class AttentionReference {
   ErrorRatio ValueError(HeadRows<const float> v_hat, const Windows& windows, bool use_windows,
                         int threads) const;
 
+  // The same errors of outputs [queries, H_q, D_v] that a kernel computed from its own cache: plain
+  // differences to the exact outputs, so rounding of the kernel's shows. Without W_O the projected
+  // error is 0 over 0.
+  ErrorRatio OutputError(std::span<const float> outputs) const;
+  ErrorRatio ProjectedOutputError(std::span<const float> outputs, int threads) const;
+  // ln sum_j exp(l_j) of a chosen query (by index) and query head.
+  double LogSum(int64_t query, int64_t q_head) const;
+
   // Exact attention output [queries, H_q, D_v].
   const std::vector<double>& outputs() const { return outputs_; }
 

@@ -22,9 +22,10 @@ std::string SettingsLine(const Value& record) {
     return value->is_string() ? value->AsString() : value->ToJson();
   };
   return fmt::format(
-      "windows {} (sink {}, recent {}), group size {}, scales {}, clip {}, bits at {} tokens\n",
+      "windows {} (sink {}, recent {}), group size {}, scales {}, clip {}, bits at {} tokens{}\n",
       text("windows") == "true" ? "on" : "off", text("sink"), text("recent"), text("group_size"),
-      text("scale_dtype"), text("clip_mode"), text("context_tokens"));
+      text("scale_dtype"), text("clip_mode"), text("context_tokens"),
+      text("device") == "-" || text("device") == "cpu" ? "" : ", kernels on " + text("device"));
 }
 
 }  // namespace
@@ -37,6 +38,8 @@ std::string VerifyText(const Value& record, bool layers) {
     out += "\nby region of the context:\n" + Rendered(RegionCells(record));
     out += "\nattention KL by layer:\n" + Rendered(LayerCells(record, "attention_kl"));
   }
+  const Cells kernels = KernelCells(record);
+  if (kernels.size() > 1) out += "\nkernels, means over layers:\n" + Rendered(kernels);
   if (!record.At("gates").AsArray().empty()) out += "\n" + Rendered(GateCells(record));
   for (const Value& gate : record.At("gates").AsArray()) {
     const Value* reason = gate.Find("reason");

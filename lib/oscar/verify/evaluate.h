@@ -53,6 +53,11 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
                                           const EvaluationSettings& settings,
                                           const RunContext& context);
 
+// Throws Error(kMismatch) when the traces of a set hold different layers.
+void CheckSameLayers(const TraceSet& set);
+// The layers of a set in which some query sees a quantised key under the scheme's windows.
+std::vector<int> MeasuredLayers(const TraceSet& set, const KvScheme& scheme);
+
 // Mean stored bits per element over all layers at a context of `tokens` tokens.
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -210,6 +211,15 @@ std::vector<Gate> ParseGates(std::string_view text, const std::string& where) {
 std::vector<Gate> ReadGates(const std::filesystem::path& path) {
   if (path.empty()) return ParseGates(kDefaultGates, "built-in gates");
   return ParseGates(ReadTextFile(path), path.string());
+}
+
+std::vector<Gate> ReadKernelGates(const std::filesystem::path& path) {
+  std::vector<Gate> built_in = ParseGates(kKernelGates, "built-in gates of kernels");
+  if (path.empty()) return built_in;
+  std::vector<Gate> gates = ReadGates(path);
+  std::ranges::copy_if(built_in, std::back_inserter(gates),
+                       [](const Gate& gate) { return gate.metric.starts_with("kernel_"); });
+  return gates;
 }
 
 std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,

@@ -32,6 +32,11 @@ std::vector<Gate> ParseGates(std::string_view text, const std::string& where);
 // An empty path: the built-in copy of configs/verify/default.json.
 std::vector<Gate> ReadGates(const std::filesystem::path& path);
 
+// The gates of a run on kernels. An empty path: the built-in copy of configs/verify/kernels.json;
+// else the file's gates and, of the built-in ones, the agreement of kernels and CPU twins (metrics
+// kernel_*), which no file can waive.
+std::vector<Gate> ReadKernelGates(const std::filesystem::path& path);
+
 struct GateResult {
   Gate gate;
   std::string name;    // the gate's, with the scheme where it matched several

@@ -5,6 +5,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/host.h"
+#include "oscar/verify/kernel_backend.h"
 
 namespace oscar {
 
@@ -17,7 +18,13 @@ Value RunVerify(const VerifyOptions& options, const RunContext& context) {
   if (with_model == options.model.text.empty()) {
     throw Error(ErrorCode::kUsage, with_model ? "--model needs --text" : "--text needs --model");
   }
-  const std::vector<Gate> gates = ReadGates(options.traces.gates);
+  if (with_model && options.model.device == "twin") {
+    throw Error(ErrorCode::kUsage, "--device twin runs kernels on traces, not a model",
+                "run the model with --device cpu on its own");
+  }
+  const bool on_kernels = with_traces && NamesKernels(options.traces.device);
+  const std::vector<Gate> gates =
+      on_kernels ? ReadKernelGates(options.traces.gates) : ReadGates(options.traces.gates);
   Verification verification;
   Value seconds = Value::Object{};
   const auto timed = [&](const char* stage, const auto& run) {

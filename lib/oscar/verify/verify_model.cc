@@ -8,10 +8,12 @@
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
 #include "oscar/core/printable.h"
+#include "oscar/model/backend.h"
 #include "oscar/quant/windows.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/end_to_end.h"
+#include "oscar/verify/verify.h"
 #include "oscar/weights/fingerprint.h"
 
 namespace oscar {
@@ -169,6 +171,10 @@ void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& sh
     const double bits = MeanBitsPerElement(schemes[i], shapes, text.window);
     AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
   }
+}
+
+std::vector<std::pair<std::string, std::string>> VerifyLibraries() {
+  return {{"LibTorch", LibTorchVersion()}};
 }
 
 }  // namespace oscar

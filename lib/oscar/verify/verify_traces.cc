@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
@@ -11,6 +13,7 @@
 #include "oscar/trace/trace.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate.h"
+#include "oscar/verify/evaluate_kernels.h"
 #include "oscar/zoo/entry.h"
 
 namespace oscar {
@@ -89,6 +92,36 @@ void NoteSequences(const SequenceChoice& choice, const TraceSet& set,
   }
 }
 
+// "cuda" of "cuda:1": which of several equal devices ran is no setting.
+std::string DeviceKind(const std::string& device) { return device.substr(0, device.find(':')); }
+
+// What a reader should know of numbers that kernels computed.
+void NoteKernels(const TraceVerifyOptions& options, bool timed, std::vector<std::string>& notes) {
+  notes.push_back(
+      "output_error, projected_output_error and lse_error come from the decode kernel; key, value "
+      "and logit errors and attention KL from the cache that the write kernel filled: a decode "
+      "kernel gives no probabilities");
+  if (options.controls) notes.push_back("no matched noise: kernels write what they quantise only");
+  if (timed) {
+    notes.push_back(
+        "times are of this trace's batch, whose requests share pages: most of what is read comes "
+        "from the L2 cache; oscar-verify bench measures caches in memory");
+  }
+}
+
+void EvaluateWithKernels(const TraceVerifyOptions& options, const TraceSet& set,
+                         const SequenceChoice& choice, std::vector<KvScheme> schemes,
+                         KernelBackend& backend, const RunContext& context, Verification& result) {
+  schemes = KernelSchemes(std::move(schemes), set, result.notes);
+  KernelEvaluation evaluation =
+      EvaluateOnKernels(set, choice.sequences, schemes,
+                        {options.positions, options.seed, options.controls}, backend, context);
+  NoteKernels(options, !evaluation.times.empty(), result.notes);
+  result.schemes = std::move(evaluation.results);
+  result.times["device"] = std::move(evaluation.device);
+  if (!evaluation.times.empty()) result.times["kernels"] = std::move(evaluation.times);
+}
+
 }  // namespace
 
 std::string ExactLayersNote(const std::vector<int>& layers) {
@@ -118,7 +151,8 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
                     {"group_size", method.group_size},
                     {"scale_dtype", NameOf(method.scale_type)},
                     {"clip_mode", method.clip_mode == ClipMode::kSort ? "sort" : "bisect"},
-                    {"as_served", method.as_served},
+                    {"as_served", method.as_served || NamesKernels(options.device)},
+                    {"device", NamesKernels(options.device) ? DeviceKind(options.device) : "cpu"},
                     {"positions", options.positions},
                     {"seed", options.seed},
                     {"context_tokens", context_tokens}};
@@ -128,6 +162,8 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
 Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context) {
   if (options.traces.empty()) throw Error(ErrorCode::kUsage, "no trace was given");
   Verification result;
+  std::unique_ptr<KernelBackend> backend;  // before hours of reading
+  if (NamesKernels(options.device)) backend = MakeKernelBackend(options.device, context.threads);
   const TraceSet set(options.traces);
   const EntrySet entries = ReadEntries(options.zoo);
   const std::map<int, LayerShape> shapes = ShapesOf(set);
@@ -136,7 +172,7 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
                    result.notes);
   }
   RequireSchemesFit(options.schemes, shapes, options.traces.front().string());
-  const std::vector<KvScheme> schemes =
+  std::vector<KvScheme> schemes =
       SelectSchemes(options.schemes, shapes, options.method, entries.rotations, result.notes);
   const SequenceChoice choice =
       ChooseSequences(set, options.method.windows, options.method.use_windows);
@@ -156,6 +192,10 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
   int64_t longest = 0;
   for (const SequenceRef& sequence : choice.sequences) longest = std::max(longest, sequence.length);
   result.settings = DescribeSettings(options, longest);
+  if (backend != nullptr) {
+    EvaluateWithKernels(options, set, choice, std::move(schemes), *backend, context, result);
+    return result;
+  }
   result.schemes = EvaluateSchemes(set, choice.sequences, schemes,
                                    {options.positions, options.seed, options.controls}, context);
   return result;

@@ -27,6 +27,9 @@ struct TraceVerifyOptions {
   bool controls = true;
   bool allow_overlap = false;
   std::filesystem::path gates;  // empty: the built-in gates
+  // "cpu": the metrics on the CPU. "cuda", "cuda:<i>", "twin": the kernels that serve a cache, or
+  // their CPU twins (evaluate_kernels.h).
+  std::string device = "cpu";
 };
 
 // A verification before it is written: the parts of the report record. The end-to-end half adds
@@ -44,6 +47,7 @@ struct Verification {
 //   Error(kMismatch)  another model's rotations, swapped K and V, text seen in calibration (unless
 //                     allowed; the hint names the option),
 //   Error(kData)      no position is quantised, no rows,
+//   Error(kDevice)    no such device; Error(kUnsupported) for shapes that the kernels do not take,
 // and what ReadZooEntry and TraceReader throw. `progress` gets the work, warnings go to `notes`.
 Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context);
 

@@ -1,0 +1,15 @@
+// The model half in a build without LibTorch.
+#include "oscar/core/error.h"
+#include "oscar/verify/verify.h"
+
+namespace oscar {
+
+void VerifyModel(const ModelVerifyOptions& /*options*/, const TraceVerifyOptions& /*shared*/,
+                 const RunContext& /*context*/, Verification& /*verification*/) {
+  throw Error(ErrorCode::kUnsupported, "this build has no LibTorch, so it cannot run a model",
+              "build with -DOSCAR_TORCH=ON, or verify on traces");
+}
+
+std::vector<std::pair<std::string, std::string>> VerifyLibraries() { return {}; }
+
+}  // namespace oscar
