@@ -57,11 +57,12 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
       {"newest tokens kept in 16 bits",
        "The query's own token is one of them. auto: what the entries of --zoo were made for; "
        "256 without any."});
-  table.Text("flush", "N", &a.flush,
-             {"tokens that leave the recent window at a time",
-              "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
-              "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
-              "were made for; 1 without any."});
+  table.Text(
+      "flush", "N", &a.flush,
+      {"tokens that leave the recent window at a time",
+       "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
+       "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
+       "were made for; 1 without any."});
   table.Choice(
       "windows", &a.windows, {"on", "off"},
       {"whether sink and recent tokens stay in 16 bits", "off: every position is quantised."});

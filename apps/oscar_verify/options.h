@@ -17,7 +17,8 @@ struct VerifyArguments {
   std::vector<std::string> model_schemes = {"default"};
   int64_t positions = 128, seed = 1;
   int64_t tokens = 4096, window = 2048;
-  std::string sink = "auto", recent = "auto", flush = "auto", group_size = "auto", scale_dtype = "auto";
+  std::string sink = "auto", recent = "auto", flush = "auto", group_size = "auto",
+              scale_dtype = "auto";
   std::string windows = "on", clip_mode = "sort", clip;
   bool as_served = false, controls = true, allow_overlap = false, selftest = false, layers = false;
   std::string gates, html, report;
