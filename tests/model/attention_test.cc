@@ -129,6 +129,15 @@ TEST(CpuAttention, CachesWithEveryKindOfWindow) {
   }
 }
 
+TEST(CpuAttention, CachesThatFlushSeveralTokensAtATime) {
+  for (const int64_t flush : {2, 7, 8, 47, 64, 100, 500}) {
+    for (const int64_t recent : {0, 1, 47, 64, 100}) {
+      Check(Data({300, 2, 1, 16, 16, 0}, 1), Windows{4, recent, flush}, 1, kTolerance);
+      Check(Data({300, 2, 1, 16, 16, 70}, 1), Windows{0, recent, flush}, 1, kTolerance);
+    }
+  }
+}
+
 TEST(CpuAttention, LargeLogitsPickOneKey) {
   // Standard deviation of the logits near 1000: all but one probability vanish, nothing overflows.
   // Logits are off by up to 1e-3 then, so two keys within that of each other would differ; the

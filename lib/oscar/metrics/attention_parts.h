@@ -34,7 +34,7 @@ inline KeyRange VisibleKeys(const LayerShape& shape, int64_t query) {
 inline KeyRange MiddleKeys(const LayerShape& shape, const Windows& windows, int64_t query) {
   const KeyRange visible = VisibleKeys(shape, query);
   const int64_t begin = std::clamp(windows.sink, visible.begin, visible.end);
-  return {begin, std::clamp(query - windows.recent + 1, begin, visible.end)};
+  return {begin, std::clamp(windows.RecentBegin(query), begin, visible.end)};
 }
 
 // Consecutive chosen queries of one KV head, with all query heads of its group as rows.

@@ -219,21 +219,20 @@ std::vector<CpuAttention::Segment> CpuAttention::SegmentsOf(int64_t begin, int64
   const KeyRange all = {VisibleKeys(begin, window_).begin, end};
   if (sources_.size() == 1) return {{0, all, Segment::kAll}};
   const int64_t sink = windows_.sink;
-  const int64_t recent = windows_.recent;
   std::vector<Segment> out;
   const auto add = [&](size_t source, const KeyRange& range, Segment::Kind kind) {
     const KeyRange keys = Intersect(all, range);
     if (keys.size() > 0) out.push_back({source, keys, kind});
   };
   add(0, {0, sink}, Segment::kSink);
-  add(1, {sink, end - recent}, Segment::kCached);
-  add(0, {std::max(sink, begin - recent + 1), end}, Segment::kRecent);
+  add(1, {sink, windows_.RecentBegin(end - 1)}, Segment::kCached);
+  add(0, {std::max(sink, windows_.RecentBegin(begin)), end}, Segment::kRecent);
   return out;
 }
 
 KeyRange CpuAttention::VisiblePart(const Segment& segment, int64_t query) const {
   const KeyRange visible = VisibleKeys(query, window_);
-  const int64_t first_recent = query - windows_.recent + 1;
+  const int64_t first_recent = windows_.RecentBegin(query);
   switch (segment.kind) {
     case Segment::kAll:
       return visible;
