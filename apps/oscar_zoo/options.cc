@@ -8,6 +8,7 @@ namespace oscar {
 
 cli::OptionTable MakeZooTable(ZooOptions& options) {
   cli::OptionTable table("oscar-zoo", "Looks at rotation files and rotation zoo folders.");
+  table.WritesNothing();
   table.Positional("COMMAND FILE|DIR...", &options.words,
                    {"what to do, then rotation files or zoo folders",
                     "show: what a file or folder holds. validate: checks files and folders, exit "

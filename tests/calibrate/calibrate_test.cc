@@ -346,7 +346,8 @@ TEST_F(CalibrateTest, WarnsAboutTextThatCountsTwiceInALayer) {
     Run();
     return collector_.warnings;
   };
-  EXPECT_THAT(run({0, 1}, {1, 2}), testing::Contains(HasSubstr("4 sequences are repeated")));
+  EXPECT_THAT(run({0, 1}, {1, 2}),
+              testing::Contains(HasSubstr("4 sequences are repeated among the traces")));
   // The layers of one dump, spread over two files.
   EXPECT_THAT(run({0, 1}, {2, 3}), testing::Not(testing::Contains(HasSubstr("repeated"))));
 }
@@ -403,6 +404,40 @@ TEST_F(CalibrateTest, SearchRefusesTracesInWhichNothingIsQuantised) {
   EXPECT_EQ(failure.code(), ErrorCode::kData);
   EXPECT_THAT(failure.what(), HasSubstr("rows"));
   EXPECT_THAT(failure.hint(), HasSubstr("--clip 0.96,0.92"));
+}
+
+TEST_F(CalibrateTest, SearchLeavesOutLayersWhoseSlidingWindowIsRecent) {
+  WriteSynthetic({.layers = {0, 3, 7}, .sliding_windows = {0, 8, 9}}, options_.traces[0]);
+  const Value clip = Run().manifest.At("clip");
+  EXPECT_EQ(clip.At("search").At("left_out"), Value(Value::Array{3}));
+  EXPECT_EQ(KeysOf(clip.At("curves").At("key")), (std::set<std::string>{"0", "7"}));
+  EXPECT_EQ(KeysOf(clip.At("value")), (std::set<std::string>{"0", "3", "7"}));
+  for (const char* side : {"key", "value"}) {
+    EXPECT_EQ(clip.At(side).At("3"), clip.At("single").At(side));
+  }
+  EXPECT_THAT(collector_.warnings, testing::Contains(HasSubstr("left out layer 3")));
+  fs::remove_all(options_.out);
+  WriteSynthetic({.layers = {4, 5}, .sliding_windows = {7}}, options_.traces[0]);
+  const Error failure = Failure();
+  EXPECT_EQ(failure.code(), ErrorCode::kData);
+  EXPECT_THAT(failure.what(), AllOf(HasSubstr("sliding window of 7 tokens of layer 4"),
+                                    HasSubstr("8 recent tokens"), HasSubstr("sink 4"),
+                                    HasSubstr("longest sequence 64")));
+  // Fixed ratios need no measurement.
+  options_.clip = ClipOptions::FromText("0.96,0.92");
+  EXPECT_NO_THROW(Run());
+}
+
+TEST_F(CalibrateTest, RefusesHeadDimsThatCannotBePacked) {
+  WriteSynthetic({.layers = {4, 9}, .k_dims = {16, 10}}, options_.traces[0]);
+  for (const char* clip : {"search", "0.96,0.92", "off"}) {
+    const ClipGrid grid = options_.clip.grid;
+    options_.clip = ClipOptions::FromText(clip);
+    options_.clip.grid = grid;
+    const Error failure = Failure();
+    EXPECT_EQ(failure.code(), ErrorCode::kUnsupported);
+    EXPECT_THAT(failure.what(), HasSubstr("a.trace.h5: layer 9: head dim 10 of keys"));
+  }
 }
 
 TEST_F(CalibrateTest, RefusesAGroupSizeThatDoesNotFit) {

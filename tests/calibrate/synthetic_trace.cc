@@ -136,6 +136,7 @@ LayerCapture MakeLayer(const SyntheticTrace& spec, size_t index, int64_t tokens)
   moments.shape.k_dim = k_dim;
   moments.shape.v_dim = v_dim;
   moments.shape.softmax_scale = 1 / std::sqrt(static_cast<double>(k_dim));
+  moments.shape.window = At(spec.sliding_windows, index);
   moments.count = static_cast<uint64_t>(tokens);
   moments.sums[Moment::kQq] = q.Products();
   moments.sums[Moment::kKk] = k.Products();

@@ -14,6 +14,7 @@ struct SyntheticTrace {
   std::vector<int> layers = {0, 1};
   int64_t q_heads = 4, kv_heads = 2;
   std::vector<int64_t> k_dims = {16}, v_dims = {16};  // by layer, the last one repeated
+  std::vector<int64_t> sliding_windows = {0};         // likewise; 0: none
   std::vector<int64_t> lengths = {48, 64, 40, 52};    // of sequences
   size_t sequences_with_rows = 4;
   uint64_t seed = 1;

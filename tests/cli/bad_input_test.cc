@@ -10,6 +10,7 @@
 #include "oscar/core/value.h"
 #include "support/golden.h"
 #include "support/process.h"
+#include "trace/fake_trace.h"
 
 namespace oscar {
 namespace {
@@ -65,6 +66,7 @@ class Inputs {
     Make("oscar-calibrate", {"--traces", Resolve("@trace"), "--model-name", "tiny", "--sink", "4",
                              "--recent", "16", "--out", Resolve("@entry")});
     Damage();
+    WriteOddTrace();
   }
 
   std::vector<std::string> Dump(const std::string& text, const std::string& trace) const {
@@ -102,6 +104,16 @@ class Inputs {
     WriteTextFile(folder_ / "bigids.txt", "1 2 99999999\n");
     WriteTextFile(folder_ / "gates.json", "{\"schema\": \"oscar.gates/1\", \"gates\": [{}]}");
     WriteTextFile(folder_ / "unknown.conf", "tokenz = 5\n");
+    WriteTextFile(folder_ / "nested.conf", "# settings\nconfig = \"other.conf\"\n");
+    WriteTextFile(folder_ / "open.conf", "text = [\"a#b.txt\",\n");
+  }
+
+  // A trace of heads that no 2-bit cache can hold: 6 channels of keys, 3 of values.
+  void WriteOddTrace() const {
+    const TraceHeader header = test::FakeHeader({64}, 1, {0});
+    TraceWriter writer(folder_ / "odd.h5", header, false, false);
+    writer.WriteLayer(test::FakeLayer(0, header));
+    writer.Finish();
   }
 
   void Damage() const {
@@ -121,6 +133,7 @@ class Inputs {
       WriteTextFile(file.path(), bytes);
     }
     fs::create_directories(folder_ / "emptyfolder");
+    fs::create_directories(folder_ / "misnamed" / "layer_00");
     fs::create_directories(folder_ / "noconfig");
     fs::create_directories(folder_ / "gpt");
     WriteTextFile(folder_ / "gpt" / "config.json", R"({"architectures": ["GPT2LMHeadModel"],
@@ -204,7 +217,18 @@ std::vector<Case> Cases() {
        {"--config", "@unknown.conf", "--model", "@model", "--text", "@text.txt", "--out",
         "@out/t.h5"},
        kUsage,
-       "unknown key 'tokenz'"},
+       "unknown.conf:1: unknown key 'tokenz'"},
+      {"DumpConfigNamesAConfig",
+       "oscar-dump",
+       {"--config", "@nested.conf", "--model", "@model", "--text", "@text.txt", "--out",
+        "@out/t.h5"},
+       kUsage,
+       "nested.conf:2: 'config' cannot stand in a configuration file"},
+      {"DumpConfigListWithoutEnd",
+       "oscar-dump",
+       {"--config", "@open.conf", "--model", "@model", "--out", "@out/t.h5"},
+       kUsage,
+       "open.conf:2: the list that starts in line 1 has no end"},
       {"DumpUnknownDevice",
        "oscar-dump",
        {"--model", "@model", "--text", "@text.txt", "--window", "64", "--device", "tpu", "--out",
@@ -252,6 +276,57 @@ std::vector<Case> Cases() {
        {"--zoo", "@entry", "--traces", "@heldout", "--schemes", "naive", "--group-size", "100"},
        kUsage,
        "100"},
+      {"VerifySinkIsNoNumber",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--sink", "few"},
+       kUsage,
+       "--sink: expected auto or a whole number"},
+      {"VerifyModelOptionWithoutModel",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--model-schemes", "naive"},
+       kUsage,
+       "--model-schemes needs --model"},
+      // Found before the traces are measured, or even opened.
+      {"VerifyModelMissingBesideTraces",
+       "oscar-verify",
+       {"--traces", "@junk", "--model", "@missing", "--text", "@heldout.txt"},
+       kFailed,
+       "missing"},
+      {"VerifyModelSchemeUnknownBesideTraces",
+       "oscar-verify",
+       {"--traces", "@junk", "--model", "@model", "--text", "@heldout.txt", "--model-schemes",
+        "quip"},
+       kUsage,
+       "quip"},
+      {"VerifyModelDeviceMissingBesideTraces",
+       "oscar-verify",
+       {"--traces", "@junk", "--model", "@model", "--text", "@heldout.txt", "--device", "cuda:99"},
+       kFailed,
+       "cuda:99"},
+      {"VerifyUnknownDevice",
+       "oscar-verify",
+       {"--traces", "@heldout", "--device", "gpu"},
+       kUsage,
+       "unknown device"},
+      {"BenchOnTheCpu", "oscar-verify", {"bench", "--device", "cpu"}, kUsage, "unknown device"},
+      {"BenchBatchWord", "oscar-verify", {"bench", "--batch", "1,x"}, kUsage, "--batch"},
+      {"BenchUnknownShape", "oscar-verify", {"bench", "--shape", "gpt"}, kUsage, "gpt"},
+      {"VerifyModelOnTwins",
+       "oscar-verify",
+       {"--model", "@model", "--text", "@text", "--device", "twin"},
+       kUsage,
+       "twin"},
+      {"VerifyShapeOfNoKernel",
+       "oscar-verify",
+       {"--traces", "@heldout", "--schemes", "naive", "--sink", "4", "--recent", "16", "--device",
+        "twin"},
+       kFailed,
+       "not supported by the CUDA kernels"},
+      {"VerifyFlushZero",
+       "oscar-verify",
+       {"--traces", "@heldout", "--flush", "0"},
+       kUsage,
+       "--flush: expected auto or a whole number from 1"},
       {"VerifyClipWord",
        "oscar-verify",
        {"--traces", "@heldout", "--clip", "much"},
@@ -259,6 +334,7 @@ std::vector<Case> Cases() {
        "--clip"},
       {"ZooNoCommand", "oscar-zoo", {}, kUsage, "no command"},
       {"ZooUnknownCommand", "oscar-zoo", {"polish", "@entry"}, kUsage, "polish"},
+      {"ZooForce", "oscar-zoo", {"show", "@entry", "--force"}, kUsage, "--force"},
       {"ZooUnknownEngine", "oscar-zoo", {"env", "@entry", "--engine", "ollama"}, kUsage, "ollama"},
       // Files that are not there or not what they should be.
       {"DumpMissingModel",
@@ -331,6 +407,11 @@ std::vector<Case> Cases() {
        {"--import", "@emptyfolder", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
        kFailed,
        "emptyfolder"},
+      {"DumpImportMisnamedLayer",
+       "oscar-dump",
+       {"--import", "@misnamed", "--q-heads", "4", "--kv-heads", "2", "--out", "@out/t.h5"},
+       kFailed,
+       "misnamed/layer_00: expected the name layer_<number>"},
       {"DumpImportWrongHeads",
        "oscar-dump",
        {"--import", "@dump", "--q-heads", "8", "--kv-heads", "2", "--out", "@out/t.h5"},
@@ -373,6 +454,17 @@ std::vector<Case> Cases() {
         "--min-tokens-per-dim", "1000", "--out", "@out/e"},
        kFailed,
        "layer 0"},
+      {"CalibrateHeadDimOfNoUse",
+       "oscar-calibrate",
+       {"--traces", "@odd.h5", "--model-name", "m", "--sink", "4", "--recent", "16", "--out",
+        "@out/e"},
+       kFailed,
+       "odd.h5: layer 0: head dim 6 of keys cannot be packed in 2 bits: expected a multiple of 4"},
+      {"VerifyHeadDimOfNoUse",
+       "oscar-verify",
+       {"--traces", "@odd.h5", "--sink", "4", "--recent", "16"},
+       kFailed,
+       "odd.h5: layer 0: head dim 6 of keys cannot be packed in 2 bits: expected a multiple of 4"},
       {"CalibrateOutputExists",
        "oscar-calibrate",
        {"--traces", "@trace", "--model-name", "m", "--sink", "4", "--recent", "16", "--out",
@@ -411,7 +503,7 @@ std::vector<Case> Cases() {
        "calibration text"},
       {"VerifyNothingQuantised",
        "oscar-verify",
-       {"--zoo", "@entry", "--traces", "@heldout"},
+       {"--zoo", "@entry", "--traces", "@heldout", "--recent", "256"},
        kFailed,
        "recent 256"},
       {"VerifyJunkGates",
@@ -440,6 +532,19 @@ std::vector<Case> Cases() {
         "@out/r"},
        kUsage,
        "same file"},
+      {"VerifyReportAndPageInOneFileByOtherNames",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--html", "@out/r", "--report",
+        "@out/../out/r"},
+       kUsage,
+       "same file"},
+      // The page could be written, the report cannot: its temporary name is too long.
+      {"VerifyReportNameTooLong",
+       "oscar-verify",
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--schemes", "bf16", "--html",
+        "@out/r.html", "--report", "@out/" + std::string(252, 'r')},
+       kFailed,
+       "cannot create"},
       {"ZooShowJunk", "oscar-zoo", {"show", "@junk"}, kFailed, "junk"},
       {"ZooShowEmptyFile", "oscar-zoo", {"show", "@empty"}, kFailed, "empty"},
       {"ZooShowMissing", "oscar-zoo", {"show", "@missing"}, kFailed, "missing"},
@@ -464,7 +569,9 @@ TEST_P(BadInput, IsRefusedWithOneClearErrorAndLeavesNothing) {
       test::Run(c.program, arguments, test::FreshFolder("bad_input_run"));
   EXPECT_EQ(result.exit_code, c.exit_code) << result.err;
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr(std::string(c.program) + ": error: "));
+  // A command with options of its own names itself too.
+  EXPECT_THAT(result.err, testing::AnyOf(HasSubstr(std::string(c.program) + ": error: "),
+                                         HasSubstr(std::string(c.program) + " bench: error: ")));
   EXPECT_THAT(result.err, HasSubstr(c.message));
   EXPECT_THAT(result.err, testing::Not(HasSubstr("internal")));
   EXPECT_EQ(test::Snapshot(inputs.folder()), before);
@@ -485,6 +592,11 @@ TEST(GoodInput, ARecordOfAModelsRunHoldsItsSettings) {
   EXPECT_EQ(record.At("settings").At("recent"), Value(17));
   EXPECT_EQ(record.At("settings").At("context_tokens"), Value(64));
   EXPECT_EQ(record.At("inputs").At("zoo").AsArray().size(), 1U);
+  const Value& run = record.At("volatile");
+  EXPECT_GT(run.At("seconds").At("model").AsDouble(), 0);
+  EXPECT_EQ(run.At("seconds").Find("traces"), nullptr);
+  EXPECT_TRUE(run.At("threads").is_int());
+  EXPECT_TRUE(run.At("processor").is_string());
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),

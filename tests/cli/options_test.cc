@@ -133,13 +133,40 @@ TEST(Options, ConfigFileStandsBetweenDefaultAndCommandLine) {
   EXPECT_EQ(f.Origin("clip"), "command line");
 }
 
-TEST(Options, ConfigErrorsNameFileAndKey) {
+TEST(Options, ConfigErrorsNameFileLineAndKey) {
   const auto folder = test::FreshFolder("options_config_errors");
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"windo = 5\n", "unknown key 'windo'"},
-      {"[section]\nwindow = 5\n", "unknown key 'section.window'"},
-      {"window = 010\n", "found '010'"},
+      {"windo = 5\n", "b.conf:1: unknown key 'windo'"},
+      {"\n# x\n[section]\nwindow = 5\n", "b.conf:3: sections are not known"},
+      {"clip = 0.5\nwindow = 010\n",
+       "b.conf:2: window: expected a whole number from 1 to 1048576, found '010'"},
       {"window = nan\n", "found 'nan'"},
+      {"window = [5]\n", "b.conf:1: window: expected one value, found a list"},
+      {"window = 5\nclip = 1\nwindow = 6\n", "b.conf:3: key 'window' stands twice"},
+      {"resume = yes\n", "b.conf:1: resume: expected true or false, found 'yes'"},
+      {"config = \"other.conf\"\n", "b.conf:1: 'config' cannot stand in a configuration file"},
+      {"print-config = true\n", "b.conf:1: 'print-config' cannot stand"},
+      {"version = true\n", "b.conf:1: 'version' cannot stand"},
+      {"window\n", "b.conf:1: expected '=' after 'window', found the end of the line"},
+      {"window =\n", "b.conf:1: expected a value, found the end of the line"},
+      {"window = # 5\n", "b.conf:1: expected a value, found '#'"},
+      {"window = 5 6\n", "b.conf:1: expected the end of the line, found '6'"},
+      {"= 5\n", "b.conf:1: expected a key, found '='"},
+      {"name = \"x\n", "b.conf:1: a quote is not closed"},
+      {"name = 'x\n", "b.conf:1: a quote is not closed"},
+      {"name = \"x\\", "b.conf:1: a quote is not closed"},
+      {"name = \"\\q\"\n", "b.conf:1: unknown escape '\\q'"},
+      {"name = \"\\u12\"\n", "b.conf:1: \\u lacks digits"},
+      {"name = \"\\ud800\"\n", "b.conf:1: \\u of no character"},
+      {"name = \"\\U00110000\"\n", "b.conf:1: \\U of no character"},
+      {std::string("name = \"a\0b\"\n", 13), "b.conf:1: control character 0x00"},
+      {"name = run#1\n", "b.conf:1: '#' inside a value without quotes"},
+      {"name = it's\n", "b.conf:1: ''' inside a value without quotes"},
+      {"traces = [\n  \"x\",\n  \"y\"\n", "b.conf:4: the list that starts in line 1 has no end"},
+      {"traces = [\"x\" \"y\"]\n", "b.conf:1: expected ',' or ']', found '\"'"},
+      {"traces = [\"x\", [\"y\"]]\n", "b.conf:1: lists do not nest"},
+      {"traces = [\"x\"] ]\n", "b.conf:1: expected the end of the line, found ']'"},
+      {"traces = [,]\n", "b.conf:1: expected a value, found ','"},
   };
   for (const auto& [text, message] : cases) {
     WriteTextFile(folder / "b.conf", text);
@@ -150,6 +177,61 @@ TEST(Options, ConfigErrorsNameFileAndKey) {
   }
   Fixture f;
   EXPECT_THAT(f.Failure({"--config", (folder / "none.conf").string()}), HasSubstr("none.conf"));
+}
+
+TEST(Options, ConfigTakesEveryFormOfValue) {
+  const auto folder = test::FreshFolder("options_config_forms");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {R"(traces = ["a#b", "c"] # two)", {"a#b", "c"}},
+      {R"(traces = ["say \"x\", y", 'C:\dir "z"'])", {"say \"x\", y", R"(C:\dir "z")"}},
+      {"traces = [ # first\n  \"a\", # it's\n\n  'b',\r\n]\r\n", {"a", "b"}},
+      {"traces = \"one, two\"", {"one, two"}},
+      {"traces = [a/b.h5,c]", {"a/b.h5", "c"}},
+      {R"(traces = ["\t\u00e9\u20ac\U0001F600\\"])", {"\t\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\\"}},
+      {"\xef\xbb\xbf# made elsewhere\r\ntraces=[\"a\"]", {"a"}},
+      {"\xef\xbb\xbftraces = ['']", {""}},
+      {"traces = []", {}},
+  };
+  for (const auto& [text, expected] : cases) {
+    WriteTextFile(folder / "c.conf", text);
+    Fixture f;
+    f.Parse({"--config", (folder / "c.conf").string()});
+    EXPECT_EQ(f.options.traces, expected) << text;
+  }
+}
+
+TEST(Options, PrintedConfigReadsBackAsItWas) {
+  const auto folder = test::FreshFolder("options_config_back");
+  const std::vector<std::string> hard = {"a#b",  "say \"x\"", R"(back\slash)", "[a,b]",
+                                         "it's", "",          "line\nbreak",   "tab\t",
+                                         " # ",  "a, b",      "\xc3\xa9"};
+  Fixture first;
+  first.options.traces = hard;
+  first.options.name = "x\"#\\";
+  first.Parse({});
+  std::string text;
+  for (const EffectiveOption& option : first.effective) {
+    if (IsConfigKey(option.name)) text += option.name + " = " + option.value + "  # default\n";
+  }
+  WriteTextFile(folder / "d.conf", text);
+  Fixture second;
+  second.Parse({"--config", (folder / "d.conf").string()});
+  EXPECT_EQ(second.options.traces, hard);
+  EXPECT_EQ(second.options.name, "x\"#\\");
+}
+
+TEST(Options, RequiredOptionsThatAConfigLeavesEmptyAreMissing) {
+  const auto folder = test::FreshFolder("options_config_required");
+  WriteTextFile(folder / "e.conf", "traces = []\n");
+  Fixture f;
+  EXPECT_EQ(f.Failure({"--config", (folder / "e.conf").string()}), "missing --traces");
+}
+
+TEST(Options, BracketsOnTheCommandLineAreText) {
+  Fixture f;
+  f.Parse({"--traces", "[a,b]", "c", "--name", "[x]"});
+  EXPECT_THAT(f.options.traces, ElementsAre("[a,b]", "c"));
+  EXPECT_EQ(f.options.name, "[x]");
 }
 
 TEST(Options, HelpNamesEveryOption) {
@@ -164,6 +246,16 @@ TEST(Options, HelpNamesEveryOption) {
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(default 2048)"));
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(required)"));
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));
+}
+
+TEST(Options, ProgramsThatWriteNothingHaveNoForce) {
+  CommonOptions common;
+  OptionTable table{"oscar-test", "reads only"};
+  table.WritesNothing();
+  AddCommonOptions(table, common);
+  EXPECT_THAT(LongHelp(table), testing::Not(HasSubstr("--force")));
+  EXPECT_THROW(ParseOptions(table, common, {"--force"}), Error);
+  EXPECT_THAT(LongHelp(Fixture().table), HasSubstr("--force"));
 }
 
 }  // namespace

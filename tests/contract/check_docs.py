@@ -26,11 +26,17 @@ def documents(root):
     return [root / name for name in listed if not name.startswith("tests/golden/")]
 
 
+# Commands of a program that have options of their own, and so a page.
+COMMANDS = {"oscar-verify": ["bench"]}
+
+
 def program_pages(build):
     pages = {}
     for program in sorted((build / "bin").glob("oscar-*")):
-        pages[program.name] = subprocess.run([program, "--help-markdown"], check=True,
-                                             capture_output=True, text=True).stdout
+        for command in [None] + COMMANDS.get(program.name, []):
+            name = program.name if command is None else f"{program.name}-{command}"
+            arguments = [program] + ([] if command is None else [command]) + ["--help-markdown"]
+            pages[name] = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
     return pages
 
 

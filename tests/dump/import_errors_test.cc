@@ -44,6 +44,28 @@ const std::vector<Case>& Cases() {
        },
        ErrorCode::kFormat,
        {"layer_<number>"}},
+      {"layer's folder with something behind the number",
+       [](const fs::path& d, DumpOptions&) { fs::rename(d / "layer_1", d / "layer_1x"); },
+       ErrorCode::kFormat,
+       {"dump/layer_1x", "expected the name layer_<number>"}},
+      {"layer's folder with a leading zero",
+       [](const fs::path& d, DumpOptions&) { fs::rename(d / "layer_1", d / "layer_01"); },
+       ErrorCode::kFormat,
+       {"dump/layer_01", "without leading zeros"}},
+      {"layer's folder without underscore",
+       [](const fs::path& d, DumpOptions&) { fs::rename(d / "layer_1", d / "Layer1"); },
+       ErrorCode::kFormat,
+       {"dump/Layer1", "expected the name layer_<number>"}},
+      {"layer number beyond all models",
+       [](const fs::path& d, DumpOptions&) { fs::rename(d / "layer_1", d / "layer_4000000000"); },
+       ErrorCode::kFormat,
+       {"dump/layer_4000000000"}},
+      {"two folders of one layer",
+       [](const fs::path& d, DumpOptions&) {
+         fs::copy(d / "layer_1", d / "layer_001", fs::copy_options::recursive);
+       },
+       ErrorCode::kFormat,
+       {"dump/layer_001 and ", "dump/layer_1 are the same layer"}},
       {"part missing",
        [](const fs::path& d, DumpOptions&) { fs::remove_all(d / "layer_1/v"); },
        ErrorCode::kIo,
@@ -233,6 +255,35 @@ TEST(ImportErrors, AllZeroRowsAreRefused) {
   const Error error = Thrown([&] { run.Run(); });
   EXPECT_EQ(error.code(), ErrorCode::kData);
   EXPECT_THAT(error.what(), HasSubstr("layer 1: every entry of moment kk is zero"));
+}
+
+TEST(ImportErrors, StrangersAreIgnoredWithAWarning) {
+  const fs::path folder = FreshFolder("import_strangers");
+  FakeDump dump;
+  dump.Write(folder / "dump");
+  dump.Write(folder / "clean");
+  std::ofstream(folder / "dump/log.txt") << "x";
+  std::ofstream(folder / "dump/layers.txt") << "x";
+  std::ofstream(folder / "dump/layer_1/q/0.pt.tmp") << "x";
+  fs::create_directory(folder / "dump/layer_0/attn");
+  fs::create_directory(folder / "dump/rotations");
+  ImportRun run(folder / "dump", folder / "out.trace.h5", dump);
+  EXPECT_THAT(run.Run().notes,
+              testing::Contains(HasSubstr("ignored what is no part of a dump: layers.txt, log.txt, "
+                                          "rotations and 2 more")));
+  ImportRun clean(folder / "clean", folder / "clean.trace.h5", dump);
+  EXPECT_THAT(clean.Run().notes, testing::Not(testing::Contains(HasSubstr("ignored"))));
+}
+
+TEST(ImportErrors, HeadDimsThatCannotBePackedAreTakenWithAWarning) {
+  const fs::path folder = FreshFolder("import_odd");
+  FakeDump dump;
+  dump.v_dim = 6;
+  dump.Write(folder / "dump");
+  ImportRun run(folder / "dump", folder / "out.trace.h5", dump);
+  EXPECT_THAT(run.Run().notes,
+              testing::Contains(HasSubstr("layer 0: head dim 6 of values is no multiple of 4")));
+  EXPECT_TRUE(fs::exists(folder / "out.trace.h5"));
 }
 
 TEST(ImportErrors, DryRunsWriteNothing) {

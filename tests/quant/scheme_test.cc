@@ -10,6 +10,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/quant/methods.h"
+#include "oscar/quant/packing.h"
 #include "oscar/quant/windows.h"
 
 namespace oscar {
@@ -72,18 +73,19 @@ TEST(KvScheme, BitsPerElementAtAContextIncludeTheWindows) {
 }
 
 TEST(QuantiserSpec, ValidateNamesTheFault) {
-  const auto refused = [](const QuantiserSpec& spec, int64_t dim) {
+  const auto refused = [](const QuantiserSpec& spec, int64_t dim,
+                          ErrorCode code = ErrorCode::kUsage) {
     try {
       spec.Validate(dim);
     } catch (const Error& error) {
-      return error.code() == ErrorCode::kUsage;
+      return error.code() == code;
     }
     return false;
   };
   QuantiserSpec spec;
   EXPECT_FALSE(refused(spec, 64));
-  EXPECT_TRUE(refused(spec, 6));
-  EXPECT_TRUE(refused(spec, 0));
+  EXPECT_TRUE(refused(spec, 6, ErrorCode::kUnsupported));
+  EXPECT_TRUE(refused(spec, 0, ErrorCode::kUnsupported));
   for (const int64_t group : {-1, 3, 65, 128}) {
     spec.group_size = group;
     EXPECT_TRUE(refused(spec, 64)) << group;
@@ -123,10 +125,97 @@ TEST(Windows, RegionsAtTheEdges) {
   EXPECT_EQ(windows.ShortestUseful(), 321);
 }
 
+TEST(Windows, SlidingWindowsHideTheOldestKeys) {
+  for (const Windows& windows :
+       {Windows{4, 8}, Windows{0, 8}, Windows{4, 0}, Windows{4, 8, 8}, Windows{0, 3, 5}}) {
+    for (const int64_t sliding : {1, 3, 4, 7, 8, 9, 12, 13, 40, 1000}) {
+      int64_t most = 0;
+      for (int64_t length = 0; length < 45; ++length) {
+        RegionSizes expected;
+        for (int64_t key = std::max<int64_t>(0, length - sliding); key < length; ++key) {
+          const bool quantised = windows.Quantised(length - 1, key);
+          ++(quantised ? expected.middle : key < windows.sink ? expected.sink : expected.recent);
+        }
+        EXPECT_EQ(CountRegions(length, windows, sliding), expected) << length << " " << sliding;
+        most = std::max(most, expected.middle);
+      }
+      LayerShape shape;
+      shape.window = sliding;
+      EXPECT_EQ(SeesQuantisedKeys(shape, windows), most > 0) << sliding;
+    }
+  }
+  EXPECT_TRUE(SeesQuantisedKeys({}, {4, 8}));
+}
+
+TEST(Windows, LayersKeptExactAreNamedUnlessTheyAreAll) {
+  LayerShape full, narrow;
+  narrow.window = 8;
+  EXPECT_TRUE(LayersKeptExact({{0, full}, {1, full}}, {4, 8}, 40).empty());
+  EXPECT_EQ(LayersKeptExact({{0, narrow}, {1, full}, {2, narrow}}, {4, 8}, 40),
+            (std::vector<int>{0, 2}));
+  EXPECT_TRUE(LayersKeptExact({{3, narrow}}, {4, 7}, 40).empty());
+  try {
+    LayersKeptExact({{3, narrow}}, {4, 8}, 40);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kData);
+    EXPECT_STREQ(
+        e.what(),
+        "no position is quantised: the sliding window of 8 tokens of layer 3 lies within "
+        "the 8 recent tokens, and so does that of every layer (sink 4, longest sequence 40 "
+        "tokens)");
+  }
+}
+
+TEST(Packing, RequirePackableNamesFileLayerAndSide) {
+  LayerShape good;
+  good.k_dim = 4;
+  good.v_dim = 96;
+  RequirePackable({{0, good}, {1, good}}, "a.trace.h5");
+  for (const bool key : {true, false}) {
+    for (const int64_t dim : {0, 1, 2, 6, 63, 66}) {
+      LayerShape bad = good;
+      (key ? bad.k_dim : bad.v_dim) = dim;
+      try {
+        RequirePackable({{0, good}, {7, bad}}, "a.trace.h5");
+        ADD_FAILURE() << dim;
+      } catch (const Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+        EXPECT_EQ(std::string(e.what()), "a.trace.h5: layer 7: head dim " + std::to_string(dim) +
+                                             " of " + (key ? "keys" : "values") +
+                                             " cannot be packed in 2 bits: expected a multiple of "
+                                             "4");
+      }
+    }
+  }
+}
+
+TEST(KvScheme, BitsCountWhatTheLastTokenSees) {
+  LayerShape full;
+  full.kv_heads = 1;
+  full.k_dim = full.v_dim = 64;
+  LayerShape narrow = full;
+  narrow.window = 20;
+  KvScheme scheme;
+  scheme.windows = {4, 8};
+  scheme.layers[0];
+  scheme.layers[1];
+  // 2 bits and a float32 scale and zero per 64 channels: 3 bits.
+  EXPECT_DOUBLE_EQ(scheme.BitsPerElement(full, 0, 40), (28 * 3 + 12 * 16) / 40.0);
+  EXPECT_DOUBLE_EQ(scheme.BitsPerElement(narrow, 1, 40), (12 * 3 + 8 * 16) / 20.0);
+  EXPECT_DOUBLE_EQ(MeanBitsPerElement(scheme, {{0, full}, {1, narrow}}, 40),
+                   (40 * 3 + 20 * 16) / 60.0);
+  scheme.windows = {4, 20};
+  EXPECT_DOUBLE_EQ(scheme.BitsPerElement(narrow, 1, 40), 16);
+}
+
 TEST(Windows, EnginesThatKeepWholePagesLoseThePartialOne) {
   for (const int64_t page : {8, 16, 64}) EXPECT_EQ(FloorSinkToPages({}, page).sink, 64) << page;
   EXPECT_EQ(FloorSinkToPages({}, 128).sink, 0);
   EXPECT_EQ(FloorSinkToPages({100, 256}, 16), (Windows{96, 256}));
+  EXPECT_EQ(FloorSinkToPages({100, 256, 8}, 16), (Windows{96, 256, 8}));
+  EXPECT_EQ(WindowsText({64, 256}), "sink 64 and recent 256");
+  EXPECT_EQ(WindowsText({64, 256, 8}), "sink 64 and recent 256 with flush 8");
 }
 
 TEST(Methods, EveryRowBuildsAndNamesAreUnique) {

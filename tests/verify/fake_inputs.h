@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ inline LayerShape VerifyShape() {
 }
 
 // Keys have one large channel, as real ones do: rotations pay off.
-inline LayerCapture VerifyLayer(int layer, const TraceHeader& header, bool o_proj) {
-  const LayerShape shape = VerifyShape();
+inline LayerCapture VerifyLayer(int layer, const TraceHeader& header, bool o_proj,
+                                int64_t sliding_window = 0) {
+  LayerShape shape = VerifyShape();
+  shape.window = sliding_window;
   Random random(DeriveSeed(static_cast<uint64_t>(header.manifest.At("seed").AsInt()),
                            "layer " + std::to_string(layer)));
   int64_t tokens = 0, kept = 0;
@@ -56,9 +59,14 @@ inline LayerCapture VerifyLayer(int layer, const TraceHeader& header, bool o_pro
 }
 
 inline std::filesystem::path WriteVerifyTrace(const std::filesystem::path& path,
-                                              const TraceHeader& header, bool o_proj = true) {
+                                              const TraceHeader& header, bool o_proj = true,
+                                              const std::map<int, int64_t>& sliding_windows = {}) {
   TraceWriter writer(path, header, false, false);
-  for (const int layer : header.layers) writer.WriteLayer(VerifyLayer(layer, header, o_proj));
+  for (const int layer : header.layers) {
+    const auto window = sliding_windows.find(layer);
+    writer.WriteLayer(
+        VerifyLayer(layer, header, o_proj, window == sliding_windows.end() ? 0 : window->second));
+  }
   writer.Finish();
   return path;
 }

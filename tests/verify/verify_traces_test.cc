@@ -8,6 +8,7 @@
 
 #include "oscar/metrics/attention.h"
 #include "oscar/report/verify_report.h"
+#include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate.h"
 #include "verify/fake_inputs.h"
 
@@ -143,6 +144,27 @@ TEST_F(VerifyTest, WithoutWindowsEverythingIsQuantised) {
   EXPECT_GT(naive.metrics.at("key_error").summary.mean, with);
   EXPECT_GT(naive.regions[0].at("logit_error").summary.mean, 0);
   EXPECT_DOUBLE_EQ(naive.bits_per_element, (6.0 * 16 + 10 * 8) / 24);
+}
+
+TEST_F(VerifyTest, FlushKeepsMoreTokensExact) {
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  const Verification plain = Run();
+  options_.method.windows.flush = 8;
+  const Verification flush = Run();
+  EXPECT_EQ(plain.settings.At("flush"), Value(1));
+  EXPECT_EQ(flush.settings.At("flush"), Value(8));
+  const auto key_error = [](const Verification& v) {
+    return v.schemes[0].metrics.at("key_error").summary.mean;
+  };
+  // Sequences of 60, 40 and 50 tokens: 4, 4 and 6 of 48, 28 and 38 wait for the flush.
+  EXPECT_LT(key_error(flush), key_error(plain));
+  EXPECT_GT(flush.schemes[0].bits_per_element, plain.schemes[0].bits_per_element - 1e-12);
+  EXPECT_THAT(VerifyText(BuildRecord(flush, ReadGates({})), false), HasSubstr("recent 8, flush 8"));
+  EXPECT_THAT(VerifyText(BuildRecord(plain, ReadGates({})), false),
+              testing::Not(HasSubstr("flush")));
+  options_.method.windows = {4, 40, 17};
+  EXPECT_THAT(Refusal().what(), HasSubstr("sink 4 and recent 40 with flush 17"));
 }
 
 TEST_F(VerifyTest, AsServedChangesTheWindowsToo) {
@@ -300,7 +322,86 @@ TEST_F(VerifyTest, RefusesTracesInWhichNothingIsQuantised) {
   EXPECT_THAT(error.what(), HasSubstr("60 tokens"));
   // Some sequences long enough: the short ones are left out with a note.
   options_.method.windows = {4, 40};
-  EXPECT_THAT(Run().notes, testing::Contains(HasSubstr("1 sequences were left out")));
+  EXPECT_THAT(Run().notes, testing::Contains(HasSubstr("1 sequence was left out: too short")));
+}
+
+// The shape of the fake trace itself: keys of 6 channels, values of 3.
+TEST_F(VerifyTest, RefusesHeadDimsThatCannotBePacked) {
+  TraceWriter writer(folder_ / "odd.trace.h5", held_out_, false, false);
+  for (const int layer : held_out_.layers) writer.WriteLayer(test::FakeLayer(layer, held_out_));
+  writer.Finish();
+  options_.traces = {folder_ / "odd.trace.h5"};
+  for (const char* schemes : {"all", "naive", "hadamard"}) {
+    options_.schemes = {schemes};
+    const Error error = Refusal();
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << schemes;
+    EXPECT_THAT(error.what(), HasSubstr("odd.trace.h5: layer 2: head dim 6 of keys"));
+  }
+  options_.schemes = {"bf16"};
+  EXPECT_EQ(Run().schemes[0].metrics.at("attention_kl").summary.mean, 0);
+}
+
+TEST_F(VerifyTest, LayersWhoseSlidingWindowIsRecentAreLeftOut) {
+  const auto write = [&](const std::string& name, const std::map<int, int64_t>& windows) {
+    options_.traces = {test::WriteVerifyTrace(folder_ / name, held_out_, true, windows)};
+  };
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  write("mixed.trace.h5", {{2, 8}});
+  const Verification mixed = Run();
+  ASSERT_EQ(mixed.schemes[0].layers.size(), 1U);
+  EXPECT_EQ(mixed.schemes[0].layers[0].layer, 5);
+  EXPECT_THAT(mixed.notes, testing::Contains(HasSubstr("layer 2 left out")));
+  EXPECT_THAT(mixed.notes, testing::Contains(HasSubstr("1 layer was measured")));
+  // The other layer counts alone; its numbers are those of a run without the first one.
+  const double kl = mixed.schemes[0].metrics.at("attention_kl").summary.mean;
+  EXPECT_EQ(kl, mixed.schemes[0].layers[0].metrics.at("attention_kl").summary.mean);
+  EXPECT_GT(kl, 0);
+
+  write("all.trace.h5", {{2, 8}, {5, 7}});
+  const Error error = Refusal();
+  EXPECT_EQ(error.code(), ErrorCode::kData);
+  EXPECT_THAT(error.what(), HasSubstr("sliding window of 8 tokens of layer 2"));
+  EXPECT_THAT(error.what(), HasSubstr("8 recent tokens"));
+  EXPECT_THAT(error.what(), HasSubstr("sink 4, longest sequence 60"));
+  options_.method.use_windows = false;
+  EXPECT_EQ(Run().schemes[0].layers.size(), 2U);
+}
+
+// One key more than the recent ones is quantised, and the errors of the rows that slid out of
+// sight do not count.
+TEST_F(VerifyTest, RowsBehindASlidingWindowDoNotCount) {
+  options_.traces = {
+      test::WriteVerifyTrace(folder_ / "narrow.trace.h5", held_out_, true, {{2, 9}, {5, 9}})};
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  const Verification result = Run();
+  const TraceSet set(options_.traces);
+  const KvScheme scheme = BuildScheme(MethodFromName("naive"), ShapesOf(set), options_.method, {});
+  for (const LayerMetrics& layer : result.schemes[0].layers) {
+    const LayerShape shape = set.traces()[0].shape(layer.layer);
+    MeanSum expected;
+    for (size_t s = 0; s < held_out_.sequences.size(); ++s) {
+      const std::vector<float> k = set.traces()[0].ReadRows(layer.layer, TraceReader::Rows::kK, s);
+      const int64_t tokens = held_out_.sequences[s].length;
+      std::vector<float> k_hat(k.size());
+      Reconstruct(scheme.ForLayer(layer.layer).key, {k.data(), tokens, 2, 16},
+                  {k_hat.data(), tokens, 2, 16}, 1);
+      double numerator = 0, denominator = 0;
+      for (int64_t t = tokens - 9; t < tokens; ++t) {
+        for (size_t i = static_cast<size_t>(t) * 32; i < static_cast<size_t>(t + 1) * 32; ++i) {
+          const double exact = k[i];
+          const double difference = t == tokens - 9 ? k_hat[i] - exact : 0;
+          numerator += difference * difference;
+          denominator += exact * exact;
+        }
+      }
+      expected.Add({std::sqrt(numerator / denominator), 1});
+    }
+    EXPECT_EQ(shape.window, 9);
+    // The same products summed in the same order.
+    EXPECT_NEAR(layer.metrics.at("key_error").summary.mean, expected.Mean(), 1e-14);
+  }
 }
 
 TEST_F(VerifyTest, RefusesUselessInputs) {
@@ -358,6 +459,24 @@ TEST_F(VerifyTest, SchemesAreSelectedByName) {
   options_.zoo.clear();
   options_.schemes = {"oscar"};
   EXPECT_THAT(Refusal().hint(), HasSubstr("--zoo"));
+}
+
+TEST_F(VerifyTest, AnEntryThatWasNotMeasuredFailsTheVerdict) {
+  options_.zoo = {GoodEntry("a"), GoodEntry("b")};
+  const std::vector<Gate> gates = ParseGates(
+      R"({"schema": "oscar.gates/1", "gates": [{"name": "g", "scheme": "bf16",
+          "metric": "attention_kl", "comparison": "==", "bound": 0}]})",
+      "text");
+  options_.schemes = {"bf16", "oscar"};
+  EXPECT_TRUE(Passed(BuildRecord(Run(), gates)));
+  options_.schemes = {"bf16", "oscar:a"};
+  const Value record = BuildRecord(Run(), gates);
+  EXPECT_FALSE(Passed(record));
+  EXPECT_THAT(record.At("notes").ToJson(), HasSubstr("b was given, but no scheme of it"));
+  // Nor may "all" leave it out.
+  options_.schemes = {"all"};
+  options_.method.group_size = 7;
+  EXPECT_EQ(Refusal().code(), ErrorCode::kUsage);
 }
 
 TEST_F(VerifyTest, StopsWhenCancelled) {

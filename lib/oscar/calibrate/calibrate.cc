@@ -15,7 +15,9 @@
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
 #include "oscar/core/parallel.h"
+#include "oscar/core/printable.h"
 #include "oscar/linalg/blas.h"
+#include "oscar/quant/packing.h"
 #include "oscar/trace/trace.h"
 #include "oscar/zoo/entry.h"
 
@@ -41,6 +43,15 @@ std::vector<std::string> HashTraces(const CalibrateOptions& options, int threads
   return hashes;
 }
 
+// A rotation for heads that no 2-bit cache can hold would be of no use.
+void CheckShapes(const TraceSet& traces) {
+  for (const TraceReader& trace : traces.traces()) {
+    std::map<int, LayerShape> shapes;
+    for (const int layer : trace.header().layers) shapes[layer] = trace.shape(layer);
+    RequirePackable(shapes, trace.path().string());
+  }
+}
+
 // The same text twice in the moments of one layer weighs twice: odd, but not wrong. Traces of the
 // same text with different layers are the parts of one dump.
 void WarnAboutRepeats(const TraceSet& traces, const RunContext& context) {
@@ -58,7 +69,8 @@ void WarnAboutRepeats(const TraceSet& traces, const RunContext& context) {
   }
   if (repeated > 0) {
     context.progress->Warn(
-        fmt::format("{} sequences are repeated among the traces and count twice", repeated));
+        fmt::format("{} repeated among the traces: such text counts twice",
+                    Counted(repeated, "sequence") + (repeated == 1 ? " is" : " are")));
   }
 }
 
@@ -106,6 +118,7 @@ CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& con
   // of threads, and small eigenproblems gain nothing from more.
   SetBlasThreads(1);
   const TraceSet traces(options.traces);
+  CheckShapes(traces);
   WarnAboutRepeats(traces, context);
   const std::vector<std::string> hashes = HashTraces(options, context.threads);
   const std::map<int, LayerFits> fits = FitLayers(traces, options, context);

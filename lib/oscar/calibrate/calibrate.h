@@ -18,7 +18,7 @@ struct CalibrateResult {
 // Fits rotations, chooses clip ratios and writes the entry as one unit, or throws and leaves
 // nothing behind. Equal traces and options give equal bytes at any thread count, the manifest's
 // "volatile" apart. Throws Error: see CalibrateOptions::Check, TraceSet, FitLayers, ChooseClips,
-// WriteZooEntry. Sets the process's BLAS threads to 1.
+// WriteZooEntry, RequirePackable. Sets the process's BLAS threads to 1.
 CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& context);
 
 // Name of the BLAS library and its version, for --version.

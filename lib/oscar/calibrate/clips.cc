@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "oscar/core/error.h"
+#include "oscar/quant/windows.h"
 
 namespace oscar {
 namespace {
@@ -42,13 +43,25 @@ std::vector<Candidate> FindCandidates(const TraceSet& traces, const Windows& win
   }
   if (candidates.empty()) {
     throw Error(ErrorCode::kData,
-                fmt::format("no position is quantised: sink {} and recent {} need sequences of at "
-                            "least {} tokens, the longest with rows has {}",
-                            windows.sink, windows.recent, windows.ShortestUseful(), longest),
+                fmt::format("no position is quantised: {} need sequences of at least {} tokens, "
+                            "the longest with rows has {}",
+                            WindowsText(windows), windows.ShortestUseful(), longest),
                 "use longer sequences (oscar-dump --window), smaller --sink and --recent, or give "
                 "ratios: --clip 0.96,0.92");
   }
   return candidates;
+}
+
+int64_t LongestOf(const std::vector<Candidate>& candidates) {
+  int64_t longest = 0;
+  for (const Candidate& candidate : candidates) longest = std::max(longest, candidate.length);
+  return longest;
+}
+
+std::map<int, LayerShape> ShapesOf(const std::map<int, LayerFits>& fits) {
+  std::map<int, LayerShape> shapes;
+  for (const auto& [layer, fit] : fits) shapes[layer] = fit.shape;
+  return shapes;
 }
 
 // Up to `count` of the candidates that hold the layer, evenly spaced.
@@ -141,6 +154,19 @@ void WarnAboutEnds(const SideClips& clips, const char* side, const ClipGrid& gri
       side, grid.low, layers));
 }
 
+void UseSingleRatios(Clips& clips, const RunContext& context) {
+  if (clips.exact_layers.empty()) return;
+  for (const int layer : clips.exact_layers) {
+    clips.key.ratios[layer] = clips.key.single->ratio;
+    clips.value.ratios[layer] = clips.value.single->ratio;
+  }
+  context.progress->Warn(fmt::format(
+      "clip search left out {} {}: nothing in {} is quantised, because the sliding window lies "
+      "within the recent tokens; the best single ratios are used",
+      clips.exact_layers.size() == 1 ? "layer" : "layers", fmt::join(clips.exact_layers, ", "),
+      clips.exact_layers.size() == 1 ? "it" : "them"));
+}
+
 QuantiserSpec Quantiser(const CalibrateOptions& options) {
   QuantiserSpec quantiser;
   quantiser.group_size = options.group_size;
@@ -176,8 +202,11 @@ Clips ChooseClips(const TraceSet& traces, const std::map<int, LayerFits>& fits,
   const ClipSearchSettings settings{options.windows, options.clip.queries, Quantiser(options)};
   Clips clips;
   clips.queries = options.clip.queries;
-  context.progress->Begin("searching clip ratios", static_cast<int64_t>(fits.size()), "layers");
+  clips.exact_layers = LayersKeptExact(ShapesOf(fits), options.windows, LongestOf(candidates));
+  const auto searched = static_cast<int64_t>(fits.size() - clips.exact_layers.size());
+  context.progress->Begin("searching clip ratios", searched, "layers");
   for (const auto& [layer, fit] : fits) {
+    if (std::ranges::binary_search(clips.exact_layers, layer)) continue;
     if (context.cancel != nullptr) context.cancel->ThrowIfCancelled("nothing was written");
     const std::vector<Candidate> picked = PickFor(candidates, layer, options.clip.sequences);
     clips.sequences = std::max(clips.sequences, static_cast<int64_t>(picked.size()));
@@ -189,6 +218,7 @@ Clips ChooseClips(const TraceSet& traces, const std::map<int, LayerFits>& fits,
   clips.value.single = BestSingleClip(clips.value.curves);
   WarnAboutEnds(clips.key, "key", options.clip.grid, context);
   WarnAboutEnds(clips.value, "value", options.clip.grid, context);
+  UseSingleRatios(clips, context);
   return clips;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "oscar/core/hadamard.h"
+#include "oscar/core/printable.h"
 
 namespace oscar {
 namespace {
@@ -107,8 +108,8 @@ std::string SummaryText(const CalibrateOptions& options, const std::map<int, Lay
   uint64_t tokens = 0;
   for (const auto& [layer, fit] : fits) tokens = std::max(tokens, fit.tokens);
   std::string text = fmt::format(
-      "{}: {} layers, {} tokens, keys {}, values {}, one rotation per {}\n", options.model_name,
-      fits.size(), tokens, Objective(options.key_target, options.fit.composition),
+      "{}: {}, {} tokens, keys {}, values {}, one rotation per {}\n", options.model_name,
+      Counted(fits.size(), "layer"), tokens, Objective(options.key_target, options.fit.composition),
       Objective(options.value_target, options.fit.composition), GroupingName(options.grouping));
   AddTable(fits, clips, text);
   AddHadamardNote(fits, text);

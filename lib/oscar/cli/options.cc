@@ -83,7 +83,7 @@ void AddCommonOptions(OptionTable& table, CommonOptions& common) {
   table.Text("config", "FILE", &common.config,
              {"read options from FILE",
               "Lines of the form name = value with the long option names; the command line wins. "
-              "An unknown name is an error."});
+              "An unknown name is an error. The form: docs/formats/config.md."});
   table.Flag("print-config", &common.print_config,
              {"print the effective options with their origin and stop",
               "The output can be given back to --config."});
@@ -104,8 +104,11 @@ void AddCommonOptions(OptionTable& table, CommonOptions& common) {
                 "auto: a bar on a terminal, else one line every 30 seconds."});
   table.Int("threads", "N", &common.threads, 0, 4096,
             {"worker threads", "0: as many as the machine has cores (default)."});
-  table.Flag("force", &common.force,
-             {"replace existing output", "Without it, existing output is an error. Default: off."});
+  if (table.writes()) {
+    table.Flag(
+        "force", &common.force,
+        {"replace existing output", "Without it, existing output is an error. Default: off."});
+  }
   table.Flag("version", &common.version, {"print versions and stop", ""});
 }
 

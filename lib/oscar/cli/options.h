@@ -53,9 +53,12 @@ class OptionTable {
   // Marks the last added row as required / gives it a short name.
   void Required();
   void Short(std::string letter);
+  // The program writes no files: it has no --force.
+  void WritesNothing() { writes_ = false; }
   // A command line shown in --help and executed by a test.
   void Example(std::string command, std::string what);
 
+  bool writes() const { return writes_; }
   const std::string& program() const { return program_; }
   const std::string& summary() const { return summary_; }
   const std::vector<OptionRow>& rows() const { return rows_; }
@@ -69,6 +72,7 @@ class OptionTable {
   std::vector<OptionRow> rows_;
   OptionRow positional_;
   bool has_positional_ = false;
+  bool writes_ = true;
   std::vector<std::pair<std::string, std::string>> examples_;
 };
 
@@ -79,7 +83,7 @@ std::string LongHelp(const OptionTable& table);
 std::string MarkdownPage(const OptionTable& table);
 
 // Options every program has: --config --print-config --json --quiet --verbose --color --progress
-// --threads --force --version. RunProgram adds them to the table.
+// --threads --force --version; no --force where nothing is written. RunProgram adds them.
 struct CommonOptions {
   std::string config;
   bool print_config = false;
@@ -102,6 +106,10 @@ struct EffectiveOption {
   std::string value;   // as it can stand in a configuration file
   std::string origin;  // "default", "config" or "command line"
 };
+
+// False for --config, --print-config and --version: they say what to do with a configuration and
+// are no part of one.
+bool IsConfigKey(std::string_view option);
 
 // Parses arguments (without the program's name) and the file named by --config into the targets.
 // Throws Error(kUsage) for an unknown option or key, a value out of range (expected and found),

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <sstream>
 
+#include "oscar/cli/config_file.h"
 #include "oscar/cli/options.h"
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
@@ -13,10 +13,19 @@
 namespace oscar::cli {
 namespace {
 
-[[noreturn]] void BadValue(const OptionRow& row, const std::string& expected,
+// The values given for one option, not looked at yet.
+struct RawValue {
+  std::vector<std::string> values;
+  std::string where;     // for messages: "--window" or "a.conf:3: window"
+  bool is_list = false;  // written as a list, if only of one value
+};
+
+using RawValues = std::map<std::string, RawValue>;
+
+[[noreturn]] void BadValue(const std::string& where, const std::string& expected,
                            const std::string& found) {
   throw Error(ErrorCode::kUsage,
-              fmt::format("--{}: expected {}, found '{}'", row.name, expected, found));
+              fmt::format("{}: expected {}, found '{}'", where, expected, found));
 }
 
 std::string RangeText(const OptionRow& row) {
@@ -25,98 +34,102 @@ std::string RangeText(const OptionRow& row) {
 }
 
 // Digits with an optional minus; 010 and 0x10 are refused because readers disagree about them.
-int64_t ParseInt(const OptionRow& row, const std::string& text) {
+int64_t ParseInt(const OptionRow& row, const std::string& where, const std::string& text) {
   const std::string expected = fmt::format("a whole number {}", RangeText(row));
   const std::string digits = text.starts_with('-') ? text.substr(1) : text;
-  if (digits.size() > 1 && digits[0] == '0') BadValue(row, expected, text);
+  if (digits.size() > 1 && digits[0] == '0') BadValue(where, expected, text);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) BadValue(row, expected, text);
+  if (error != std::errc() || end != text.data() + text.size()) BadValue(where, expected, text);
   if (static_cast<double>(value) < row.low || static_cast<double>(value) > row.high) {
-    BadValue(row, expected, text);
+    BadValue(where, expected, text);
   }
   return value;
 }
 
-double ParseReal(const OptionRow& row, const std::string& text) {
+double ParseReal(const OptionRow& row, const std::string& where, const std::string& text) {
   const std::string expected = fmt::format("a number {}", RangeText(row));
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool parsed = error == std::errc() && end == text.data() + text.size();
   if (!parsed || !std::isfinite(value) || value < row.low || value > row.high) {
-    BadValue(row, expected, text);
+    BadValue(where, expected, text);
   }
   return value;
 }
 
-bool ParseBool(const OptionRow& row, const std::string& text) {
+bool ParseBool(const std::string& where, const std::string& text) {
   if (text == "true") return true;
   if (text == "false") return false;
-  BadValue(row, "true or false", text);
+  BadValue(where, "true or false", text);
 }
 
 // Validates and stores the values given for one row.
-void Assign(const OptionRow& row, const std::vector<std::string>& values) {
+void Assign(const OptionRow& row, const RawValue& given) {
   if (auto* const* list = std::get_if<std::vector<std::string>*>(&row.target)) {
-    **list = values;
+    **list = given.values;
     return;
   }
-  if (values.size() != 1) {
+  if (given.is_list || given.values.size() != 1) {
     throw Error(ErrorCode::kUsage,
-                fmt::format("--{}: expected one value, found {}", row.name, values.size()));
+                given.is_list ? fmt::format("{}: expected one value, found a list", given.where)
+                              : fmt::format("{}: expected one value, found {}", given.where,
+                                            given.values.size()));
   }
-  const std::string& text = values.front();
-  if (auto* const* flag = std::get_if<bool*>(&row.target)) **flag = ParseBool(row, text);
-  if (auto* const* number = std::get_if<int64_t*>(&row.target)) **number = ParseInt(row, text);
-  if (auto* const* number = std::get_if<double*>(&row.target)) **number = ParseReal(row, text);
-  if (auto* const* target = std::get_if<std::string*>(&row.target)) {
+  const std::string& text = given.values.front();
+  const std::string& where = given.where;
+  if (auto* const* x = std::get_if<bool*>(&row.target)) **x = ParseBool(where, text);
+  if (auto* const* x = std::get_if<int64_t*>(&row.target)) **x = ParseInt(row, where, text);
+  if (auto* const* x = std::get_if<double*>(&row.target)) **x = ParseReal(row, where, text);
+  if (auto* const* x = std::get_if<std::string*>(&row.target)) {
     if (!row.choices.empty() &&
         std::find(row.choices.begin(), row.choices.end(), text) == row.choices.end()) {
-      BadValue(row, fmt::format("one of {}", fmt::join(row.choices, ", ")), text);
+      BadValue(where, fmt::format("one of {}", fmt::join(row.choices, ", ")), text);
     }
-    **target = text;
+    **x = text;
   }
 }
-
-std::string Quoted(const std::string& text) { return fmt::format("\"{}\"", text); }
 
 std::string ConfigText(const OptionRow& row) {
   if (auto* const* x = std::get_if<bool*>(&row.target)) return **x ? "true" : "false";
   if (auto* const* x = std::get_if<int64_t*>(&row.target)) return fmt::format("{}", **x);
   if (auto* const* x = std::get_if<double*>(&row.target)) return fmt::format("{}", **x);
-  if (auto* const* x = std::get_if<std::string*>(&row.target)) return Quoted(**x);
+  if (auto* const* x = std::get_if<std::string*>(&row.target)) return QuotedConfigText(**x);
   const auto& list = *std::get<std::vector<std::string>*>(row.target);
   std::vector<std::string> quoted;
-  for (const std::string& item : list) quoted.push_back(Quoted(item));
+  for (const std::string& item : list) quoted.push_back(QuotedConfigText(item));
   return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
-using RawValues = std::map<std::string, std::vector<std::string>>;
-
 RawValues ReadConfig(const OptionTable& table, const std::string& path) {
-  RawValues values;
-  std::vector<CLI::ConfigItem> items;
+  std::string text;
   try {
-    std::istringstream text(ReadTextFile(path));
-    items = CLI::ConfigTOML().from_config(text);
-  } catch (const CLI::Error& e) {
-    throw Error(ErrorCode::kUsage, fmt::format("{}: {}", path, e.what()));
+    text = ReadTextFile(path);
   } catch (const Error& e) {
     throw Error(ErrorCode::kUsage, fmt::format("--config: {}", e.what()));
   }
-  for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;  // CLI11's marks of a section's borders
-    const auto known = [&](const OptionRow& row) { return row.name == item.name; };
-    if (!item.parents.empty() || std::none_of(table.rows().begin(), table.rows().end(), known)) {
-      throw Error(ErrorCode::kUsage, fmt::format("{}: unknown key '{}'", path, item.fullname()),
+  RawValues values;
+  for (ConfigItem& item : ParseConfig(text, path)) {
+    const std::string at = fmt::format("{}:{}", path, item.line);
+    const auto known = [&](const OptionRow& row) { return row.name == item.key; };
+    if (std::none_of(table.rows().begin(), table.rows().end(), known)) {
+      throw Error(ErrorCode::kUsage, fmt::format("{}: unknown key '{}'", at, item.key),
                   fmt::format("{} --help lists the options", table.program()));
     }
-    if (!values.emplace(item.name, item.inputs).second) {
-      throw Error(ErrorCode::kUsage, fmt::format("{}: key '{}' stands twice", path, item.name));
+    if (!IsConfigKey(item.key)) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("{}: '{}' cannot stand in a configuration file", at, item.key),
+                  fmt::format("give --{} on the command line", item.key));
+    }
+    RawValue value{std::move(item.values), fmt::format("{}: {}", at, item.key), item.is_list};
+    if (!values.emplace(item.key, std::move(value)).second) {
+      throw Error(ErrorCode::kUsage, fmt::format("{}: key '{}' stands twice", at, item.key));
     }
   }
   return values;
 }
+
+constexpr int kMostValues = 1 << 20;
 
 // Splits the command line with CLI11; values stay text until they meet their row.
 RawValues SplitArguments(const OptionTable& table, const std::vector<std::string>& arguments,
@@ -133,10 +146,12 @@ RawValues SplitArguments(const OptionTable& table, const std::vector<std::string
                               ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
       continue;
     }
+    // CLI11 reads "[a,b]" as two values where it allows extra ones; a large count does not.
+    const bool is_list = std::holds_alternative<std::vector<std::string>*>(row.target);
     CLI::Option* option = app.add_option(names, storage[row.name]);
-    if (!std::holds_alternative<std::vector<std::string>*>(row.target)) option->expected(1);
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(std::holds_alternative<std::vector<std::string>*>(row.target));
+    option->expected(1, is_list ? kMostValues : 1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     options[row.name] = option;
   }
   if (table.positional() != nullptr) app.add_option("positional", positional)->expected(0, -1);
@@ -150,18 +165,32 @@ RawValues SplitArguments(const OptionTable& table, const std::vector<std::string
   RawValues values;
   for (const OptionRow& row : table.rows()) {
     const CLI::Option* option = options.at(row.name);
-    if (option->count() > 0) values[row.name] = option->results();
+    if (option->count() > 0) values[row.name] = {option->results(), "--" + row.name};
   }
   return values;
 }
 
+// --print-config prints options that were not given as "" and [].
+bool IsEmpty(const OptionRow& row) {
+  if (auto* const* x = std::get_if<std::string*>(&row.target)) return (*x)->empty();
+  if (auto* const* x = std::get_if<std::vector<std::string>*>(&row.target)) return (*x)->empty();
+  return false;
+}
+
 }  // namespace
+
+bool IsConfigKey(std::string_view option) {
+  return option != "config" && option != "print-config" && option != "version";
+}
 
 std::vector<EffectiveOption> ParseOptions(OptionTable& table, CommonOptions& common,
                                           const std::vector<std::string>& arguments) {
   std::vector<std::string> positional;
   const RawValues given = SplitArguments(table, arguments, positional);
-  if (const auto it = given.find("config"); it != given.end()) common.config = it->second.front();
+  if (const auto it = given.find("config"); it != given.end()) {
+    common.config = it->second.values.front();
+  }
+
   RawValues config;
   if (!common.config.empty()) config = ReadConfig(table, common.config);
   std::vector<EffectiveOption> effective;
@@ -186,8 +215,9 @@ std::vector<EffectiveOption> ParseOptions(OptionTable& table, CommonOptions& com
 void CheckRequired(const OptionTable& table, const std::vector<EffectiveOption>& effective) {
   std::vector<std::string> missing;
   for (size_t i = 0; i < table.rows().size(); ++i) {
-    if (table.rows()[i].required && effective[i].origin == "default") {
-      missing.push_back("--" + table.rows()[i].name);
+    const OptionRow& row = table.rows()[i];
+    if (row.required && (effective[i].origin == "default" || IsEmpty(row))) {
+      missing.push_back("--" + row.name);
     }
   }
   if (missing.empty()) return;

@@ -97,10 +97,7 @@ std::string VersionText(const OptionTable& table, const LibraryVersions& librari
 std::string ConfigListing(const std::vector<EffectiveOption>& effective) {
   std::string out;
   for (const EffectiveOption& option : effective) {
-    // These three say what to do with a configuration; they are no part of it.
-    if (option.name == "config" || option.name == "print-config" || option.name == "version") {
-      continue;
-    }
+    if (!IsConfigKey(option.name)) continue;
     out += fmt::format("{} = {}  # {}\n", option.name, option.value, option.origin);
   }
   return out;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +39,41 @@ class Descriptor {
 
  private:
   int fd_;
+};
+
+void WriteNow(const fs::path& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  if (!file) ThrowIo("create", path, errno);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  file.close();
+  if (!file) ThrowIo("write", path, errno == 0 ? EIO : errno);
+}
+
+// A file that gets new content. Unless Keep() is called, what was there comes back at the end.
+class Replacement {
+ public:
+  explicit Replacement(const fs::path& path) : path_(path) {
+    if (!fs::exists(path)) return;
+    std::error_code error;
+    old_ = fs::path(path.string() + fmt::format(".old-{}", ::getpid()));
+    fs::create_hard_link(path, old_, error);
+    if (error) old_.clear();
+    existed_ = true;
+  }
+  Replacement(const Replacement&) = delete;
+  Replacement& operator=(const Replacement&) = delete;
+  ~Replacement() {
+    std::error_code ignored;  // nothing more can be done while unwinding
+    if (done_ && !keep_ && !old_.empty()) fs::rename(old_, path_, ignored);
+    if (done_ && !keep_ && !existed_) fs::remove(path_, ignored);
+    if (!old_.empty()) fs::remove(old_, ignored);
+  }
+  void Done() { done_ = true; }
+  void Keep() { keep_ = true; }
+
+ private:
+  fs::path path_, old_;
+  bool existed_ = false, done_ = false, keep_ = false;
 };
 
 }  // namespace
@@ -128,13 +164,26 @@ void Publish(const fs::path& temporary, const fs::path& final, bool replace) {
 void WriteTextFile(const fs::path& path, std::string_view text) {
   const fs::path temporary = TemporarySibling(path);
   TemporaryGuard guard(temporary);
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  if (!file) ThrowIo("create", temporary, errno);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) ThrowIo("write", temporary, errno == 0 ? EIO : errno);
-  Publish(temporary, path, true);
+  WriteNow(temporary, text);
+  Publish(temporary, path, false);
   guard.Keep();
+}
+
+void WriteTextFiles(const std::vector<TextFile>& files) {
+  std::vector<std::unique_ptr<TemporaryGuard>> temporaries;
+  for (const TextFile& file : files) {
+    if (fs::is_directory(file.path)) ThrowIo("replace", file.path, EISDIR);
+    temporaries.push_back(std::make_unique<TemporaryGuard>(TemporarySibling(file.path)));
+    WriteNow(TemporarySibling(file.path), file.text);
+    SyncPath(TemporarySibling(file.path));
+  }
+  std::vector<std::unique_ptr<Replacement>> replacements;
+  for (const TextFile& file : files) {
+    replacements.push_back(std::make_unique<Replacement>(file.path));
+    Publish(TemporarySibling(file.path), file.path, false);
+    replacements.back()->Done();
+  }
+  for (const auto& replacement : replacements) replacement->Keep();
 }
 
 TemporaryGuard::~TemporaryGuard() {

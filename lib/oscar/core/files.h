@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace oscar {
 
@@ -45,8 +46,18 @@ void SyncPath(const std::filesystem::path& path);
 void Publish(const std::filesystem::path& temporary, const std::filesystem::path& final,
              bool replace);
 
-// Writes a text file through a temporary sibling. Throws Error(kIo).
+// Writes a text file through a temporary sibling; never replaces a folder. Throws Error(kIo).
 void WriteTextFile(const std::filesystem::path& path, std::string_view text);
+
+struct TextFile {
+  std::filesystem::path path;
+  std::string text;
+};
+// Writes several text files, all or none: every one is on disk under a temporary name before the
+// first gets its own, and when one cannot have its name the earlier ones get back what they
+// replaced. Two exceptions: a process killed between two renames leaves the earlier files, and a
+// file system without hard links leaves what was replaced replaced. Throws Error(kIo).
+void WriteTextFiles(const std::vector<TextFile>& files);
 
 // Removes a temporary file or folder when the scope ends, unless Keep() was called.
 class TemporaryGuard {

@@ -1,12 +1,22 @@
-// Untrusted text in messages.
+// Text for people.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace oscar {
 
-// `text` with every byte outside printable ASCII replaced by '?', cut to a sensible length.
+// "1 layer", "2 layers".
+inline std::string Counted(int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+inline std::string Counted(size_t count, std::string_view noun) {
+  return Counted(static_cast<int64_t>(count), noun);
+}
+
+// Untrusted text for messages: `text` with every byte outside printable ASCII replaced by '?', cut
+// to a sensible length.
 inline std::string Printable(std::string_view text) {
   constexpr size_t kLongest = 120;
   std::string result;

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 #include "oscar/dump/manifest.h"
 #include "oscar/dump/runs.h"
 
@@ -89,6 +90,22 @@ DumpResult ResultOf(const DumpOptions& options, const TraceHeader& header) {
   return result;
 }
 
+void WarnAboutPacking(const std::map<int, LayerShape>& shapes, const RunContext& context,
+                      DumpResult& result) {
+  for (const auto& [layer, shape] : shapes) {
+    for (const bool key : {true, false}) {
+      const int64_t dim = key ? shape.k_dim : shape.v_dim;
+      if (dim % kChannelsPerByte == 0) continue;
+      result.notes.push_back(
+          fmt::format("layer {}: head dim {} of {} is no multiple of {} and cannot be packed in 2 "
+                      "bits; oscar-calibrate and oscar-verify refuse such traces",
+                      layer, dim, key ? "keys" : "values", kChannelsPerByte));
+      context.progress->Warn(result.notes.back());
+      return;  // layers of one model are alike
+    }
+  }
+}
+
 void Tell(const RunContext& context, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) context.progress->Info(note);
 }
@@ -120,11 +137,12 @@ std::string DumpText(const DumpResult& r) {
   };
   line("source", SourceText(r));
   line("layers", fmt::format("{} of {}", r.layers, r.model_layers));
-  line("tokens", fmt::format("{} in {} sequences{}", r.tokens, r.sequences,
+  line("tokens", fmt::format("{} in {}{}", r.tokens, Counted(r.sequences, "sequence"),
                              r.incomplete_sequences > 0
                                  ? fmt::format(", {} incomplete", r.incomplete_sequences)
                                  : ""));
-  line("rows", fmt::format("{} tokens of {} sequences", r.row_tokens, r.row_sequences));
+  line("rows", fmt::format("{} of {}", Counted(r.row_tokens, "token"),
+                           Counted(r.row_sequences, "sequence")));
   std::string moments;
   for (const Value& name : r.manifest.At("moments").AsArray()) {
     moments += (moments.empty() ? "" : " ") + name.AsString();

@@ -91,6 +91,22 @@ TraceHeader MakeHeader(const DumpOptions& options, const RunContext& context,
   return header;
 }
 
+void WarnAboutStrangers(const ImportSurvey& survey, const RunContext& context, DumpResult& result) {
+  if (survey.ignored.empty()) return;
+  constexpr size_t kNamed = 3;
+  std::string names;
+  for (size_t i = 0; i < std::min(kNamed, survey.ignored.size()); ++i) {
+    const std::filesystem::path name = survey.ignored[i].lexically_relative(survey.folder);
+    names += (i == 0 ? "" : ", ") + name.string();
+  }
+  if (survey.ignored.size() > kNamed) {
+    names += fmt::format(" and {} more", survey.ignored.size() - kNamed);
+  }
+  result.notes.push_back(
+      fmt::format("{}: ignored what is no part of a dump: {}", survey.folder.string(), names));
+  context.progress->Warn(result.notes.back());
+}
+
 // q, k, v of one chunk, loaded when its first piece is needed.
 struct LoadedChunk {
   size_t index;
@@ -172,6 +188,8 @@ DumpResult RunImport(const DumpOptions& options, const RunContext& context) {
   result.model_layers = survey.layers_found;
   result.notes.insert(result.notes.begin(), plan.notes.begin(), plan.notes.end());
   Tell(context, result.notes);
+  WarnAboutStrangers(survey, context, result);
+  WarnAboutPacking(survey.shapes, context, result);
   const CaptureSpec spec = SpecOf(options, result.row_sequences);
   if (options.dry_run) {
     result.estimate = EstimateImport(survey, spec, header, context);

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 
 namespace oscar {
 namespace {
@@ -24,12 +25,13 @@ void SkipWarmup(ImportPlan& plan, ImportRules::Warmup rule) {
   const bool tiny = first.seq_lens.size() <= 1 && tokens <= kWarmupTokens;
   if (rule == ImportRules::Warmup::kAuto && (!tiny || plan.chunks.size() == 1)) {
     plan.notes.push_back(fmt::format(
-        "chunk 0 is used: {} tokens in {} sequences{}", tokens, first.seq_lens.size(),
+        "chunk 0 is used: {} in {}{}", Counted(tokens, "token"),
+        Counted(first.seq_lens.size(), "sequence"),
         plan.chunks.size() == 1 ? ", and there is no other chunk" : ", which is no warm-up"));
     return;
   }
-  plan.notes.push_back(fmt::format("chunk 0 is skipped as the server's warm-up: {} tokens{}",
-                                   tokens, tiny ? "" : " (--skip-warmup yes)"));
+  plan.notes.push_back(fmt::format("chunk 0 is skipped as the server's warm-up: {}{}",
+                                   Counted(tokens, "token"), tiny ? "" : " (--skip-warmup yes)"));
   plan.skipped.push_back(0);
   plan.chunks.erase(plan.chunks.begin());
 }
@@ -78,8 +80,8 @@ void FormSequences(ImportPlan& plan) {
     if (!plan.chunks[c].seq_lens.empty()) goes_on = IsFull(plan.chunks[c], plan.prefill_chunk);
   }
   if (split > 0) {
-    plan.notes.push_back(fmt::format("{} times a prompt goes on behind a full chunk of {} tokens",
-                                     split, plan.prefill_chunk));
+    plan.notes.push_back(fmt::format("{} a prompt goes on behind a full chunk of {} tokens",
+                                     Counted(split, "time"), plan.prefill_chunk));
   }
   if (goes_on && !plan.sequences.empty()) {
     plan.sequences.back().complete = false;

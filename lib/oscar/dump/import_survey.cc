@@ -32,13 +32,53 @@ std::optional<int64_t> NumberOf(std::string_view text) {
   return value;
 }
 
-std::vector<int> FindLayers(const fs::path& folder) {
+// Entries of a folder by name, so that what is reported does not depend on the file system's order.
+std::vector<fs::directory_entry> EntriesOf(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries(fs::directory_iterator(folder), {});
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+// A folder that starts like a layer's was meant as one: to pass over it would lose a layer.
+bool LooksLikeLayer(const fs::directory_entry& entry) {
+  std::string start = entry.path().filename().string().substr(0, 5);
+  std::ranges::transform(start, start.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return entry.is_directory() && start == "layer";
+}
+
+// The number of a layer's folder. Throws Error(kFormat) for a name that is not layer_<number>.
+int LayerOf(const fs::path& folder) {
+  constexpr std::string_view kPrefix = "layer_";
+  const std::string name = folder.filename().string();
+  std::string_view rest = name;
+  if (rest.starts_with(kPrefix)) {
+    rest.remove_prefix(kPrefix.size());
+    const auto number = NumberOf(rest);
+    if (number && *number < (1 << 20)) return static_cast<int>(*number);
+    while (rest.size() > 1 && rest.front() == '0') rest.remove_prefix(1);
+    const fs::path plain = folder.parent_path() / fmt::format("{}{}", kPrefix, rest);
+    if (NumberOf(rest) && fs::exists(plain)) {
+      throw Error(ErrorCode::kFormat,
+                  fmt::format("{} and {} are the same layer", folder.string(), plain.string()),
+                  "keep the folder that belongs to this dump");
+    }
+  }
+  throw Error(ErrorCode::kFormat,
+              fmt::format("{}: expected the name layer_<number>, the number without leading zeros",
+                          folder.string()),
+              "rename the folder, or move it elsewhere");
+}
+
+std::vector<int> FindLayers(const fs::path& folder, std::vector<fs::path>& ignored) {
   std::set<int> layers;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!entry.is_directory() || !name.starts_with("layer_")) continue;
-    const auto number = NumberOf(std::string_view(name).substr(6));
-    if (number && *number < (1 << 20)) layers.insert(static_cast<int>(*number));
+  for (const fs::directory_entry& entry : EntriesOf(folder)) {
+    if (LooksLikeLayer(entry)) {
+      layers.insert(LayerOf(entry.path()));
+    } else {
+      ignored.push_back(entry.path());
+    }
   }
   if (layers.empty()) {
     throw Error(ErrorCode::kFormat,
@@ -49,14 +89,17 @@ std::vector<int> FindLayers(const fs::path& folder) {
 }
 
 // Chunk numbers of one part of a layer, ascending.
-std::vector<int64_t> FindChunks(const fs::path& folder) {
+std::vector<int64_t> FindChunks(const fs::path& folder, std::vector<fs::path>& ignored) {
   if (!fs::is_directory(folder)) {
     throw Error(ErrorCode::kIo, fmt::format("{}: no such folder", folder.string()),
                 "a layer of a dump has the folders q, k, v and seq_lens");
   }
   std::vector<int64_t> chunks;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".pt") continue;
+  for (const fs::directory_entry& entry : EntriesOf(folder)) {
+    if (entry.path().extension() != ".pt") {
+      ignored.push_back(entry.path());
+      continue;
+    }
     const auto number = NumberOf(entry.path().stem().string());
     if (!number) {
       throw Error(ErrorCode::kFormat,
@@ -173,9 +216,13 @@ void Survey::Chunk(int layer, const ImportChunk& chunk, LayerShape& shape, bool 
 
 void Survey::Layer(int layer) {
   const fs::path base = out.folder / fmt::format("layer_{}", layer);
-  const std::vector<int64_t> ids = FindChunks(base / "q");
+  for (const fs::directory_entry& entry : EntriesOf(base)) {
+    const std::string name = entry.path().filename().string();
+    if (std::ranges::find(kParts, name) == std::end(kParts)) out.ignored.push_back(entry.path());
+  }
+  const std::vector<int64_t> ids = FindChunks(base / "q", out.ignored);
   for (const char* part : {"k", "v", "seq_lens"}) {
-    const std::vector<int64_t> other = FindChunks(base / part);
+    const std::vector<int64_t> other = FindChunks(base / part, out.ignored);
     if (other == ids) continue;
     throw Error(ErrorCode::kMismatch,
                 fmt::format("{}: {} has the chunks {}, q has {}", base.string(), part, other, ids),
@@ -262,7 +309,7 @@ ImportSurvey SurveyDump(const fs::path& folder, const std::string& layer_list, i
   }
   ImportSurvey survey;
   survey.folder = folder;
-  const std::vector<int> found = FindLayers(folder);
+  const std::vector<int> found = FindLayers(folder, survey.ignored);
   survey.layers_found = static_cast<int64_t>(found.size());
   survey.layers = SelectLayers(layer_list, found);
   Survey work{survey, q_heads, kv_heads, softmax_scale};

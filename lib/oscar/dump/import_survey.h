@@ -42,12 +42,14 @@ struct ImportSurvey {
   std::map<int, std::string> fingerprints;  // SHA-256 over names, sizes, heads and tails of files
   DType dtype = DType::kBF16;               // of q, k, v
   int64_t bytes = 0;                        // of all files of the layers
+  std::vector<std::filesystem::path> ignored;  // files and folders that are no part of a dump
 
   std::filesystem::path File(int layer, const char* part, int64_t chunk) const;
 };
 
 // Looks at every file of the layers that `layer_list` names (see SelectLayers) without reading
-// rows. Throws Error(kIo / kFormat / kMismatch) naming layer, part and chunk: missing chunks,
+// rows. Throws Error(kIo / kFormat / kMismatch) naming layer, part and chunk: folders that start
+// like a layer's but are not named layer_<number>, two folders of one layer, missing chunks,
 // layers with other chunks or token counts than the first, head counts that do not fit, row counts
 // below the sum of seq_lens.
 ImportSurvey SurveyDump(const std::filesystem::path& folder, const std::string& layer_list,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -127,6 +128,9 @@ DumpResult RunModelDump(const DumpOptions& options, const RunContext& context) {
   result.model_layers = model->config().layers;
   result.notes.insert(result.notes.begin(), tokens.notes.begin(), tokens.notes.end());
   Tell(context, result.notes);
+  std::map<int, LayerShape> shapes;
+  for (const int layer : header.layers) shapes[layer] = model->config().ShapeOfLayer(layer);
+  WarnAboutPacking(shapes, context, result);
   if (options.dry_run) {
     result.estimate = EstimateModelDump(*model, spec, header, tokens.sequences, options, context);
     return result;

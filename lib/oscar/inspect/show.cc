@@ -81,11 +81,11 @@ std::string FileText(const Value& record) {
   const Value::Array& layers = record.At("layers").AsArray();
   std::string text = fmt::format(
       "{}\n  {} bytes, sha256 {}\n  format_version {}, objective {}, source_grouping {}\n"
-      "  target {}, composition {}, {} layers\n",
+      "  target {}, composition {}, {}\n",
       record.At("path").AsString(), record.At("bytes").AsInt(), record.At("sha256").AsString(),
       Word(record.At("format_version")), Word(record.At("objective")),
       Word(record.At("source_grouping")), Word(record.At("target")), Word(record.At("composition")),
-      layers.size());
+      Counted(layers.size(), "layer"));
   if (record.At("extra").is_object()) {
     for (const auto& [key, value] : record.At("extra").AsObject()) {
       text += fmt::format("  {}: {}\n", Printable(key), Printable(value.ToJson()));

@@ -147,6 +147,34 @@ void AttentionReference::FillBlock(const QueryBlock& block) {
   }
 }
 
+ErrorRatio AttentionReference::OutputError(std::span<const float> outputs) const {
+  OSCAR_CHECK(outputs.size() == outputs_.size());
+  ErrorRatio error{0, output_energy_};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const double d = static_cast<double>(outputs[i]) - outputs_[i];
+    error.numerator += d * d;
+  }
+  return error;
+}
+
+ErrorRatio AttentionReference::ProjectedOutputError(std::span<const float> outputs,
+                                                    int threads) const {
+  OSCAR_CHECK(outputs.size() == outputs_.size());
+  if (o_proj_.empty()) return {};
+  std::vector<float> change(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    change[i] = static_cast<float>(static_cast<double>(outputs[i]) - outputs_[i]);
+  }
+  return {ProjectedEnergy(change, threads), projected_energy_};
+}
+
+double AttentionReference::LogSum(int64_t query, int64_t q_head) const {
+  const int64_t group = shape_.group();
+  const auto count = static_cast<int64_t>(queries_.size());
+  return log_sums_.at(
+      static_cast<size_t>((q_head / group * count + query) * group + q_head % group));
+}
+
 double AttentionReference::ProjectedEnergy(const std::vector<float>& rows, int threads) const {
   const int64_t width = shape_.q_heads * v_.dim;
   const auto hidden = static_cast<int64_t>(o_proj_.size()) / width;

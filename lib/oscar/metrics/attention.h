@@ -85,6 +85,14 @@ class AttentionReference {
   ErrorRatio ValueError(HeadRows<const float> v_hat, const Windows& windows, bool use_windows,
                         int threads) const;
 
+  // The same errors of outputs [queries, H_q, D_v] that a kernel computed from its own cache: plain
+  // differences to the exact outputs, so rounding of the kernel's shows. Without W_O the projected
+  // error is 0 over 0.
+  ErrorRatio OutputError(std::span<const float> outputs) const;
+  ErrorRatio ProjectedOutputError(std::span<const float> outputs, int threads) const;
+  // ln sum_j exp(l_j) of a chosen query (by index) and query head.
+  double LogSum(int64_t query, int64_t q_head) const;
+
   // Exact attention output [queries, H_q, D_v].
   const std::vector<double>& outputs() const { return outputs_; }
 
@@ -112,9 +120,12 @@ class AttentionReference {
 
 // `count` query positions of a sequence of `length` tokens, evenly spaced over the positions at
 // which some key is quantised (all positions when use_windows is false), the last one included.
-// Throws Error(kData) naming sink, recent and length when there is none.
+// With flush > 1: one position of each of `count` equal parts, chosen by a fixed stream of random
+// numbers, so that all distances to a flush occur.
+// `sliding_window` is the layer's, 0 for none. Throws Error(kData) naming sink, recent, length and
+// the sliding window when there is none.
 std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows& windows,
-                                   bool use_windows);
+                                   bool use_windows, int64_t sliding_window = 0);
 
 // Relative error of the rows of a cache as the last query sees them, all heads together.
 struct RowErrors {
@@ -122,8 +133,10 @@ struct RowErrors {
   std::array<ErrorRatio, kRegions> region;
   void Add(const RowErrors& other);
 };
-// x, x_hat [tokens, heads, dim]; window_rows without data: exact windows.
+// x, x_hat [tokens, heads, dim]; window_rows without data: exact windows. Rows that the layer's
+// sliding window (0: none) hides from the last query do not count.
 RowErrors CompareRows(HeadRows<const float> x, HeadRows<const float> x_hat,
-                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows);
+                      HeadRows<const float> window_rows, const Windows& windows, bool use_windows,
+                      int64_t sliding_window = 0);
 
 }  // namespace oscar

@@ -1,10 +1,14 @@
 #include "oscar/model/attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "oscar/core/error.h"
+#include "oscar/model/cpu_attention.h"
+#include "oscar/model/torch_support.h"
 
 namespace oscar {
 namespace {
@@ -43,25 +47,10 @@ at::Tensor Fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return out.permute({2, 0, 1, 3}).narrow(3, 0, v.size(2)).reshape({q.size(0), q.size(1), -1});
 }
 
-// Keys [begin, end) of a sequence; empty when end <= begin.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return std::max<int64_t>(end - begin, 0); }
-};
-
-KeyRange Intersect(const KeyRange& a, const KeyRange& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
 // Zeroes of a mask row for the keys of `visible`, where the row's columns hold `columns`.
 void Reveal(float* row, const KeyRange& columns, const KeyRange& visible) {
   const KeyRange part = Intersect(columns, visible);
   if (part.size() > 0) std::fill_n(row + (part.begin - columns.begin), part.size(), 0.0F);
-}
-
-KeyRange VisibleKeys(int64_t query, int64_t window) {
-  return {window > 0 ? std::max<int64_t>(0, query - window + 1) : 0, query + 1};
 }
 
 at::Tensor Rows(const at::Tensor& x, const KeyRange& range) {
@@ -86,17 +75,17 @@ at::Tensor CacheBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor
                       const Windows& windows, int64_t begin, int64_t end) {
   const KeyRange all = {VisibleKeys(begin, rule.window).begin, end};
   const KeyRange sink = Intersect(all, {0, windows.sink});
-  const KeyRange cached = Intersect(all, {windows.sink, end - windows.recent});
-  const KeyRange recent = Intersect(all, {std::max(windows.sink, begin - windows.recent + 1), end});
+  const KeyRange cached = Intersect(all, {windows.sink, windows.RecentBegin(end - 1)});
+  const KeyRange recent = Intersect(all, {std::max(windows.sink, windows.RecentBegin(begin)), end});
   const int64_t columns = sink.size() + cached.size() + recent.size();
   at::Tensor mask = at::full({end - begin, columns}, kHidden, at::kFloat);
   for (int64_t i = begin; i < end; ++i) {
     float* row = mask.data_ptr<float>() + (i - begin) * columns;
     const KeyRange visible = VisibleKeys(i, rule.window);
-    const KeyRange exact = {i - windows.recent + 1, i + 1};
+    const KeyRange exact = {windows.RecentBegin(i), i + 1};
     Reveal(row, sink, visible);
     row += sink.size();
-    Reveal(row, cached, Intersect(visible, {0, i - windows.recent + 1}));
+    Reveal(row, cached, Intersect(visible, {0, exact.begin}));
     row += cached.size();
     Reveal(row, recent, Intersect(visible, exact));
   }
@@ -120,11 +109,37 @@ at::Tensor InBlocks(int64_t tokens, int64_t block, const Block& body) {
   return at::cat(parts);
 }
 
+template <typename T>
+HeadRows<T> RowsOf(const at::Tensor& x) {
+  OSCAR_CHECK(x.is_cpu() && x.is_contiguous() && x.scalar_type() == at::kFloat);
+  return {x.data_ptr<float>(), x.size(0), x.size(1), x.size(2)};
+}
+
+at::Tensor OnCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const AttentionRule& rule, const std::optional<TappedCache>& cache) {
+  at::Tensor o = at::empty({q.size(0), q.size(1), v.size(2)}, q.options());
+  CpuAttention attention(RowsOf<const float>(q), RowsOf<const float>(k), RowsOf<const float>(v),
+                         rule.scale, rule.window, cache, RowsOf<float>(o));
+  ParallelRange(attention.pack_tasks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) attention.Pack(task);
+  });
+  // Tasks differ in length, so every thread takes the next one that is left.
+  std::atomic<int64_t> next{0};
+  ParallelRange(attention.tasks(), 1, [&](int64_t, int64_t) {
+    CpuAttention::Scratch scratch;
+    for (int64_t task = next++; task < attention.tasks(); task = next++) {
+      attention.Run(task, scratch);
+    }
+  });
+  return o;
+}
+
 }  // namespace
 
 at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionRule& rule) {
   const int64_t tokens = q.size(0);
+  if (rule.fused) return OnCpu(q, k, v, rule, std::nullopt);
   if (rule.window == 0 || tokens <= rule.window) {
     return Fused(q, k, v, std::nullopt, rule.scale);
   }
@@ -136,7 +151,11 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor CacheAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& k_hat, const at::Tensor& v_hat,
                           const AttentionRule& rule, const Windows& windows) {
-  OSCAR_CHECK(windows.sink >= 0 && windows.recent >= 0);
+  OSCAR_CHECK(windows.sink >= 0 && windows.recent >= 0 && windows.flush >= 1);
+  if (rule.fused) {
+    return OnCpu(q, k, v, rule,
+                 TappedCache{RowsOf<const float>(k_hat), RowsOf<const float>(v_hat), windows});
+  }
   return InBlocks(q.size(0), kQueryBlock, [&](int64_t begin, int64_t end) {
     return CacheBlock(q, k, v, k_hat, v_hat, rule, windows, begin, end);
   });

@@ -14,6 +14,7 @@ namespace oscar {
 struct AttentionRule {
   double scale = 0;    // o = softmax(scale q k^T) v
   int64_t window = 0;  // query i sees keys i - window < j <= i; 0: all j <= i
+  bool fused = false;  // float32 on the CPU: by cpu_attention.h; otherwise by ATen's fused kernels
 };
 
 // o [T, H_q, D_v], contiguous, in the type of q. Uses memory linear in T.

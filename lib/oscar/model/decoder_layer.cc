@@ -60,7 +60,7 @@ void RmsNorm(const at::Tensor& x, const at::Tensor& weight, float eps, bool fuse
     return;
   }
   const int64_t dim = x.size(1);
-  ParallelRows(x.size(0), kGrain, [&](int64_t begin, int64_t end) {
+  ParallelRange(x.size(0), kGrain, [&](int64_t begin, int64_t end) {
     RmsNormRows(x.const_data_ptr<float>() + begin * dim, weight.const_data_ptr<float>(), eps,
                 end - begin, dim, out.data_ptr<float>() + begin * dim);
   });
@@ -148,7 +148,7 @@ void DecoderLayer::SplitRowsFused(const at::Tensor& x, const at::Tensor& cos, co
   const auto weights = [](const at::Tensor& norm) {
     return norm.defined() ? norm.const_data_ptr<float>() : nullptr;
   };
-  ParallelRows(x.size(0), kGrain, [&](int64_t first, int64_t last) {
+  ParallelRange(x.size(0), kGrain, [&](int64_t first, int64_t last) {
     const float* from = x.const_data_ptr<float>() + first * x.size(1);
     const auto split = [&](const at::Tensor& to, const float* norm, int64_t rope_dims) {
       const int64_t width = to.size(1) * to.size(2);
@@ -197,7 +197,7 @@ void DecoderLayer::Mlp(const at::Tensor& x, LayerScratch& scratch) const {
   Multiply(normed, gate_.weight, gate_.bias, gate);
   Multiply(normed, up_.weight, up_.bias, up);
   if (fused_) {
-    ParallelRows(gate.numel(), kGrain * width, [&](int64_t begin, int64_t end) {
+    ParallelRange(gate.numel(), kGrain * width, [&](int64_t begin, int64_t end) {
       SiluTimes(up.const_data_ptr<float>() + begin, end - begin, gate.data_ptr<float>() + begin);
     });
   } else {

@@ -140,7 +140,7 @@ std::vector<TokenState> Compare(const RunnerData& runner, const std::vector<int>
       logits.push_back(at::mm(x.narrow(0, begin, end - begin), head.t()).cpu());
     }
     const int64_t count = head.size(0);
-    ParallelRows(end - begin, 1, [&](int64_t first, int64_t last) {
+    ParallelRange(end - begin, 1, [&](int64_t first, int64_t last) {
       std::vector<double> exps(static_cast<size_t>(count));
       std::vector<const float*> ys(streams.size());
       for (int64_t t = first; t < last; ++t) {

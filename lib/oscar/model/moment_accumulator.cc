@@ -1,6 +1,5 @@
 #include "oscar/model/moment_accumulator.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <algorithm>
 #include <functional>
@@ -9,6 +8,7 @@
 
 #include "oscar/core/error.h"
 #include "oscar/model/second_moment.h"
+#include "oscar/model/torch_support.h"
 #include "oscar/weights/message.h"
 
 namespace oscar {
@@ -174,7 +174,7 @@ MomentAccumulator::MomentAccumulator(int layer, const LayerShape& shape,
     if (std::find(moments.begin(), moments.end(), id) == moments.end()) return std::nullopt;
     return id;
   };
-  impl_->wants_sst = wanted(Moment::kSst).has_value();
+  impl_->wants_sst = NeedsSecondPass(moments);
   const auto add = [&](char name, int64_t heads, int64_t dim, std::optional<Moment> matrices,
                        std::optional<Moment> sums,
                        const at::Tensor& (*rows)(const AttentionTensors&)) {
@@ -196,6 +196,10 @@ MomentAccumulator::~MomentAccumulator() = default;
 
 bool MomentAccumulator::NeedsOutputs(const std::vector<Moment>& moments) {
   return std::find(moments.begin(), moments.end(), Moment::kOo) != moments.end();
+}
+
+bool MomentAccumulator::NeedsSecondPass(const std::vector<Moment>& moments) {
+  return std::find(moments.begin(), moments.end(), Moment::kSst) != moments.end();
 }
 
 void MomentAccumulator::Impl::CheckFinite(int64_t sequence, const AttentionTensors& rows) const {
@@ -228,12 +232,12 @@ void MomentAccumulator::Add(int64_t sequence, const AttentionTensors& rows) {
   };
   const auto count = static_cast<int64_t>(items.size());
   if (rows.q.is_cpu()) {
-    at::parallel_for(0, count, 1, add);
+    ParallelRange(count, 1, add);
   } else {
     add(0, count);
   }
   m.CheckFinite(sequence, rows);
-  if (m.wants_sst) m.kept.push_back({rows.k.clone(), rows.v.clone()});
+  if (m.wants_sst) m.kept.push_back({rows.k, rows.v});
   m.count += static_cast<uint64_t>(rows.q.size(0));
 }
 
@@ -302,7 +306,7 @@ void MomentAccumulator::Impl::SstOnCpu(const at::Tensor& a, MomentTensor& sst,
       sums[static_cast<size_t>(item)].AddWeighted(values, w.const_data_ptr<double>());
     });
   };
-  at::parallel_for(0, items, 1, [&](int64_t first, int64_t last) {
+  ParallelRange(items, 1, [&](int64_t first, int64_t last) {
     const c10::InferenceMode inference;
     for (int64_t item = first; item < last; ++item) {
       int64_t block = 0;

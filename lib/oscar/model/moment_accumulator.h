@@ -25,6 +25,7 @@ class MomentAccumulator {
   MomentAccumulator(int layer, const LayerShape& shape, const std::vector<Moment>& moments);
   ~MomentAccumulator();
 
+  // Keeps a reference to k and v until Finish() when `sst` is asked for: their memory must stay.
   // Throws Error(kNumeric) naming layer, sequence, tensor and token when a value is not finite.
   void Add(int64_t sequence, const AttentionTensors& rows);
   // Second pass over the kept keys and values for `sst`. Call once.
@@ -32,6 +33,8 @@ class MomentAccumulator {
 
   // True when one of `moments` is made of attention outputs.
   static bool NeedsOutputs(const std::vector<Moment>& moments);
+  // True when one of `moments` needs a second pass over keys and values.
+  static bool NeedsSecondPass(const std::vector<Moment>& moments);
 
  private:
   struct Impl;

@@ -58,8 +58,12 @@ void RowObserver::AddSequence(HeadRows<const BFloat16> q, HeadRows<const BFloat1
   GuardTorch(Message("layer ", m.layer, ", sequence ", sequence), [&] {
     AttentionTensors rows{View(q), View(k), View(v), {}};
     if (MomentAccumulator::NeedsOutputs(m.spec.moments)) {
-      rows.o =
-          CausalAttentionFloat64(rows.q, rows.k, rows.v, {m.shape.softmax_scale, m.shape.window});
+      rows.o = CausalAttentionFloat64(rows.q, rows.k, rows.v,
+                                      {m.shape.softmax_scale, m.shape.window, false});
+    }
+    if (MomentAccumulator::NeedsSecondPass(m.spec.moments)) {
+      rows.k = rows.k.clone();  // the caller's memory is gone by then
+      rows.v = rows.v.clone();
     }
     m.moments.Add(sequence, rows);
   });

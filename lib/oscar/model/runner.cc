@@ -26,7 +26,7 @@ void AppendRounded(const at::Tensor& x, std::vector<BFloat16>& out) {
   const float* from = host.const_data_ptr<float>();
   const auto start = static_cast<int64_t>(out.size());
   out.resize(static_cast<size_t>(start + host.numel()));
-  ParallelRows(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
+  ParallelRange(host.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
     RoundToBFloat16(from + begin, end - begin, out.data() + start + begin);
   });
 }
@@ -94,10 +94,19 @@ at::Tensor StreamAttention(const RunnerData::Stream& stream, int layer,
   stream.tap->Apply(layer, positions, RowsOf<const float>(k), RowsOf<const float>(v),
                     RowsOf<float>(k_hat), RowsOf<float>(v_hat));
   const bool all_exact = stream.use_windows && k.size(0) < stream.windows.ShortestUseful();
+  const at::Device device = heads.q.device();
+  if (stream.use_windows && stream.tap->ChangesWindows(layer)) {
+    const at::Tensor k_window = at::empty_like(k);
+    const at::Tensor v_window = at::empty_like(v);
+    stream.tap->ApplyWindows(layer, RowsOf<const float>(k), RowsOf<const float>(v),
+                             RowsOf<float>(k_window), RowsOf<float>(v_window));
+    if (all_exact) return CausalAttention(heads.q, k_window.to(device), v_window.to(device), rule);
+    return CacheAttention(heads.q, k_window.to(device), v_window.to(device), k_hat.to(device),
+                          v_hat.to(device), rule, stream.windows);
+  }
   if (all_exact || (SameBits(k, k_hat) && SameBits(v, v_hat))) {
     return CausalAttention(heads.q, heads.k, heads.v, rule);
   }
-  const at::Device device = heads.q.device();
   if (!stream.use_windows) {
     return CausalAttention(heads.q, k_hat.to(device), v_hat.to(device), rule);
   }
@@ -234,9 +243,10 @@ class LayerRun {
     }
     const at::Tensor hidden = stream.hidden.narrow(0, runner_.starts[s], tokens);
     const DecoderLayer::Heads heads = decoder_->Project(hidden, *runner_.rope, runner_.scratch);
-    const at::Tensor o =
-        StreamAttention(stream, layer_, heads, {shape_.softmax_scale, shape_.window},
-                        std::span(positions_).first(static_cast<size_t>(tokens)));
+    const AttentionRule rule{shape_.softmax_scale, shape_.window,
+                             runner_.options.fused_loops && runner_.device.is_cpu()};
+    const at::Tensor o = StreamAttention(stream, layer_, heads, rule,
+                                         std::span(positions_).first(static_cast<size_t>(tokens)));
     const AttentionTensors rows{heads.q, heads.k, heads.v, o};
     const auto sequence = static_cast<int64_t>(s);
     if (index == 0 && capture_) capture_->Add(sequence, rows);

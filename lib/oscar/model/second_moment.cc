@@ -1,7 +1,6 @@
 #include "oscar/model/second_moment.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
 #include "oscar/core/error.h"
@@ -14,30 +13,60 @@ namespace {
 // that the sums fit its registers, and divides kTileCols.
 constexpr int64_t kTileCols = 32;
 
+// 64 bytes of float or double as a value (Vector) and anywhere in memory (Loose).
+typedef float FloatVector __attribute__((vector_size(64)));
+typedef float LooseFloats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef double DoubleVector __attribute__((vector_size(64)));
+typedef double LooseDoubles __attribute__((vector_size(64), aligned(8), may_alias));
+
+template <typename Real>
+struct Lanes;
+template <>
+struct Lanes<float> {
+  typedef FloatVector Vector;
+  typedef LooseFloats Loose;
+};
+template <>
+struct Lanes<double> {
+  typedef DoubleVector Vector;
+  typedef LooseDoubles Loose;
+};
+
 // sum[i, j] += sum_t a[t, i] x[t, j] for every tile that meets the upper triangle. a and x are
 // [tokens, padded], zero beyond the head's dim. Products and their sum over the block are `Real`.
+// The tile is never addressed in memory, so that it stays in registers.
 template <typename Real, size_t kTileRows>
 [[gnu::always_inline]] inline void AddTiles(const Real* a, const Real* x, int64_t tokens,
                                             int64_t padded, double* sum) {
+  using Vector = typename Lanes<Real>::Vector;
+  using Loose = typename Lanes<Real>::Loose;
   constexpr size_t kLanes = 64 / sizeof(Real);
   constexpr size_t kVectors = kTileCols / kLanes;
-  using Vector [[gnu::vector_size(64)]] = Real;
   for (int64_t i = 0; i < padded; i += int64_t{kTileRows}) {
     for (int64_t j = i / kTileCols * kTileCols; j < padded; j += kTileCols) {
       Vector tile[kTileRows][kVectors] = {};
       for (int64_t t = 0; t < tokens; ++t) {
-        Vector right[kVectors];
-        std::memcpy(right, x + t * padded + j, sizeof(right));
+        const Real* left = a + t * padded + i;
+        const Loose* right = reinterpret_cast<const Loose*>(x + t * padded + j);
         for (size_t r = 0; r < kTileRows; ++r) {
-          const Real left = a[t * padded + i + static_cast<int64_t>(r)];
-          for (size_t v = 0; v < kVectors; ++v) tile[r][v] += left * right[v];
+          for (size_t v = 0; v < kVectors; ++v) tile[r][v] += left[r] * right[v];
         }
       }
       for (size_t r = 0; r < kTileRows; ++r) {
-        double* row = sum + (i + static_cast<int64_t>(r)) * padded + j;
-        Real values[kTileCols];
-        std::memcpy(values, tile[r], sizeof(values));
-        for (int64_t c = 0; c < kTileCols; ++c) row[c] += static_cast<double>(values[c]);
+        LooseDoubles* row =
+            reinterpret_cast<LooseDoubles*>(sum + (i + static_cast<int64_t>(r)) * padded + j);
+        for (size_t v = 0; v < kVectors; ++v) {
+          const Vector products = tile[r][v];
+          if constexpr (sizeof(Real) == sizeof(double)) {
+            row[v] += products;
+          } else {
+            row[2 * v] += __builtin_convertvector(
+                __builtin_shufflevector(products, products, 0, 1, 2, 3, 4, 5, 6, 7), DoubleVector);
+            row[2 * v + 1] += __builtin_convertvector(
+                __builtin_shufflevector(products, products, 8, 9, 10, 11, 12, 13, 14, 15),
+                DoubleVector);
+          }
+        }
       }
     }
   }

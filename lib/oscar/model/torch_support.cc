@@ -1,5 +1,7 @@
 #include "oscar/model/torch_support.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 #include <c10/core/InferenceMode.h>
 #include <charconv>
 
@@ -80,6 +82,33 @@ at::Tensor Wrap(const std::vector<float>& data, at::IntArrayRef shape, at::Devic
   float* memory = const_cast<float*>(data.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   return at::from_blob(memory, shape, at::TensorOptions().dtype(at::kFloat)).to(device);
 }
+
+// at::parallel_for is a template whose loop is parallel only in code that was itself compiled for
+// the OpenMP library of this LibTorch. A TensorIterator runs its loop inside LibTorch: each element
+// of its tensor stands for one piece.
+void ParallelRange(int64_t count, int64_t grain,
+                   const std::function<void(int64_t, int64_t)>& body) {
+  if (count <= 0) return;
+  const int64_t pieces =
+      std::min<int64_t>(at::get_num_threads(), (count + grain - 1) / std::max<int64_t>(grain, 1));
+  if (pieces <= 1 || at::in_parallel_region()) {
+    body(0, count);
+    return;
+  }
+  at::Tensor numbers = at::arange(pieces, at::kLong);
+  at::TensorIterator loop = at::TensorIterator::nullary_op(numbers);
+  loop.for_each(
+      [&](char** data, const int64_t* strides, int64_t inner, int64_t outer) {
+        for (int64_t i = 0; i < inner * outer; ++i) {
+          const char* at = data[0] + i % inner * strides[0] + i / inner * strides[1];
+          const int64_t piece = *reinterpret_cast<const int64_t*>(at);
+          body(count * piece / pieces, count * (piece + 1) / pieces);
+        }
+      },
+      /*grain_size=*/1);
+}
+
+void CheckDevice(const std::string& name) { ParseDevice(name); }
 
 bool CudaAvailable() { return at::hasCUDA(); }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <functional>
 #include <string>
@@ -25,10 +24,8 @@ void GuardTorch(const std::string& what, const std::function<void()>& body);
 // must outlive it.
 at::Tensor Wrap(const std::vector<float>& data, at::IntArrayRef shape, at::Device device);
 
-// body(begin, end) over [0, rows) on ATen's threads, at least `grain` rows a piece.
-template <typename Body>
-void ParallelRows(int64_t rows, int64_t grain, const Body& body) {
-  at::parallel_for(0, rows, grain, body);
-}
+// body(begin, end) over [0, count) in one piece per thread of ATen's pool, at least `grain` items a
+// piece; in one piece inside another parallel loop. Rethrows an exception of a piece.
+void ParallelRange(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 }  // namespace oscar

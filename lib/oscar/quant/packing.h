@@ -2,8 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
+
+#include "oscar/core/layer.h"
 
 namespace oscar {
+
+// Throws Error(kUnsupported) naming `where` (the file that the shapes come from), the layer and the
+// head dim when some layer's keys or values cannot be packed.
+void RequirePackable(const std::map<int, LayerShape>& layers, const std::string& where);
 
 // codes [dim] in 0..3 to packed [dim / 4]: byte i holds code i in bits 0-1, i + dim/4 in bits 2-3,
 // i + dim/2 in bits 4-5 and i + 3 dim/4 in bits 6-7. dim must be a multiple of 4. Only the two low

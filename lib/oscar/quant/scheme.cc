@@ -1,5 +1,6 @@
 #include "oscar/quant/scheme.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -22,7 +23,9 @@ void QuantiserSpec::Validate(int64_t dim) const {
   }
   if (bits == 16) return;
   if (dim < 4 || dim % 4 != 0) {
-    refuse("head dim " + std::to_string(dim) + " cannot be packed: expected a multiple of 4");
+    throw Error(ErrorCode::kUnsupported,
+                "head dim " + std::to_string(dim) +
+                    " cannot be packed in 2 bits: expected a multiple of 4");
   }
   if (group_size < 0 || (group_size > 0 && dim % group_size != 0)) {
     refuse("group size " + std::to_string(group_size) + " does not divide the head dim " +
@@ -60,10 +63,23 @@ double KvScheme::BitsPerElement(const LayerShape& shape, int layer, int64_t toke
                             scheme.value.quantiser.BitsPerElement(shape.v_dim) * v_dim) /
                            (k_dim + v_dim);
   if (!use_windows || tokens == 0) return quantised;
-  const RegionSizes regions = CountRegions(tokens, windows);
+  const RegionSizes regions = CountRegions(tokens, windows, shape.window);
   const auto middle = static_cast<double>(regions.middle);
   const auto exact = static_cast<double>(regions.sink + regions.recent);
-  return (quantised * middle + kExactBits * exact) / static_cast<double>(tokens);
+  return (quantised * middle + kExactBits * exact) / (middle + exact);
+}
+
+double MeanBitsPerElement(const KvScheme& scheme, const std::map<int, LayerShape>& layers,
+                          int64_t tokens) {
+  double bits = 0;
+  double elements = 0;
+  for (const auto& [layer, shape] : layers) {
+    const int64_t seen = shape.window > 0 ? std::min(shape.window, tokens) : tokens;
+    const auto weight = static_cast<double>(seen * shape.kv_heads * (shape.k_dim + shape.v_dim));
+    bits += weight * scheme.BitsPerElement(shape, layer, tokens);
+    elements += weight;
+  }
+  return bits / elements;
 }
 
 }  // namespace oscar

@@ -32,7 +32,8 @@ struct QuantiserSpec {
   ScaleType scale_type = ScaleType::kF32;
   Codebook codebook = Codebook::kMinMax;
 
-  // Throws Error(kUsage) when it does not fit rows of `dim` channels, naming the value.
+  // Throws Error(kUsage) when it does not fit rows of `dim` channels, naming the value, and
+  // Error(kUnsupported) when no 2-bit quantiser does.
   void Validate(int64_t dim) const;
   // Stored bits per element of a quantised row of `dim` channels, metadata included.
   double BitsPerElement(int64_t dim) const;
@@ -80,10 +81,14 @@ struct KvScheme {
 
   // Throws Error(kMismatch) naming the layer when the scheme has none for it.
   const LayerScheme& ForLayer(int layer) const;
-  // Mean stored bits per element of K and V of a context of `tokens` tokens, windows (16 bits) and
-  // metadata included.
+  // Mean stored bits per element of K and V that the last of `tokens` tokens sees, windows (16
+  // bits) and metadata included.
   double BitsPerElement(const LayerShape& shape, int layer, int64_t tokens) const;
 };
+
+// The same over all layers, each weighted by the elements that the last token sees of it.
+double MeanBitsPerElement(const KvScheme& scheme, const std::map<int, LayerShape>& layers,
+                          int64_t tokens);
 
 // What the cache gives back for rows x [tokens, H_kv, D] in the original coordinates:
 // x_hat = dequantise(quantise(x R)) R^-1. Windows are not applied here. `threads` for the loop.

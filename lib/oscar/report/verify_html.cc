@@ -128,6 +128,8 @@ std::string VerifyHtml(const Value& record) {
       "<style>{}</style>\n<h1>OSCAR verification: <span class=\"{}\">{}</span></h1>\n",
       kStyle, verdict == "pass" ? "pass" : "fail", Escaped(verdict));
   out += HtmlTable(SchemeCells(record));
+  const Cells kernels = KernelCells(record);
+  if (kernels.size() > 1) out += "<h2>Kernels, means over layers</h2>\n" + HtmlTable(kernels);
   out += Plot(LayerCurves(record, "attention_kl"), "Attention KL");
   out += Plot(LayerCurves(record, "output_error"), "Output error");
   out += Plot(LayerCurves(record, "hidden_error"), "Hidden-state error");

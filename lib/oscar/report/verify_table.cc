@@ -10,11 +10,12 @@ namespace {
 
 const std::vector<MetricColumn>& AllMetrics() {
   static const std::vector<MetricColumn> kMetrics = {
-      {"key_error", "K error"},         {"value_error", "V error"},
-      {"logit_error", "logit error"},   {"attention_kl", "attention KL"},
-      {"output_error", "output error"}, {"projected_output_error", "o W_O error"},
-      {"hidden_error", "hidden error"}, {"next_token_kl", "next-token KL"},
-      {"top1_agreement", "top-1"},      {"perplexity_ratio", "PPL ratio"},
+      {"key_error", "K error"},           {"value_error", "V error"},
+      {"logit_error", "logit error"},     {"attention_kl", "attention KL"},
+      {"output_error", "output error"},   {"projected_output_error", "o W_O error"},
+      {"lse_error", "LSE error"},         {"hidden_error", "hidden error"},
+      {"next_token_kl", "next-token KL"}, {"top1_agreement", "top-1"},
+      {"perplexity_ratio", "PPL ratio"},
   };
   return kMetrics;
 }
@@ -41,6 +42,31 @@ const Value* Nested(const Value& value, const char* outer, const std::string& in
 bool IsControl(const Value& scheme) {
   const Value* control = scheme.Find("control");
   return control != nullptr && control->is_bool() && control->AsBool();
+}
+
+// A gate's name without the scheme in brackets behind it.
+std::string NameOf(const Value& gate) {
+  const std::string& name = gate.At("name").AsString();
+  return name.ends_with(']') ? name.substr(0, name.rfind(" [")) : name;
+}
+
+// One past the gates from `begin` on that are the same gate for other schemes, when all passed.
+size_t EndOfPassedGroup(const Value::Array& gates, size_t begin) {
+  if (!gates[begin].At("name").AsString().ends_with(']')) return begin + 1;
+  size_t end = begin;
+  bool passed = true;
+  for (; end < gates.size() && NameOf(gates[end]) == NameOf(gates[begin]); ++end) {
+    passed = passed && gates[end].At("passed").AsBool();
+  }
+  return passed ? end : begin + 1;
+}
+
+// Whether the value of `a` is nearer to its bound than that of `b`, both having passed.
+bool Closer(const Value& a, const Value& b) {
+  if (!a.At("value").is_number() || !b.At("value").is_number()) return false;
+  const bool below = a.At("comparison").AsString().starts_with('<');
+  return below ? a.At("value").AsDouble() > b.At("value").AsDouble()
+               : a.At("value").AsDouble() < b.At("value").AsDouble();
 }
 
 }  // namespace
@@ -117,14 +143,47 @@ Cells LayerCells(const Value& record, const std::string& metric) {
 
 Cells GateCells(const Value& record) {
   Cells cells = {{"gate", "value", "bound", "result"}};
-  for (const Value& gate : record.At("gates").AsArray()) {
-    const Value& value = gate.At("value");
-    const Value& bound = gate.At("bound");
-    cells.push_back(
-        {gate.At("name").AsString(), value.is_number() ? ShortNumber(value.AsDouble()) : "-",
-         fmt::format("{} {}", gate.At("comparison").AsString(),
-                     bound.is_number() ? ShortNumber(bound.AsDouble()) : bound.ToJson()),
-         gate.At("passed").AsBool() ? "pass" : "FAIL"});
+  const Value::Array& gates = record.At("gates").AsArray();
+  for (size_t i = 0; i < gates.size();) {
+    // A gate that several schemes passed is one row with the value that came closest.
+    const size_t end = EndOfPassedGroup(gates, i);
+    const Value* closest = &gates[i];
+    for (size_t j = i; j < end; ++j) {
+      if (Closer(gates[j], *closest)) closest = &gates[j];
+    }
+    const Value& value = closest->At("value");
+    const Value* const bound = closest->Find("bound");
+    const std::string name = end - i == 1
+                                 ? gates[i].At("name").AsString()
+                                 : fmt::format("{} [{} schemes]", NameOf(gates[i]), end - i);
+    cells.push_back({name, value.is_number() ? ShortNumber(value.AsDouble()) : "-",
+                     bound == nullptr ? closest->At("comparison").AsString()
+                                      : fmt::format("{} {}", closest->At("comparison").AsString(),
+                                                    ShortNumber(bound->AsDouble())),
+                     closest->At("passed").AsBool() ? "pass" : "FAIL"});
+    i = end;
+  }
+  if (const Value* const skipped = record.Find("skipped_gates")) {
+    for (const Value& gate : skipped->AsArray()) {
+      cells.push_back({gate.At("name").AsString(), "-", "-", "skipped"});
+    }
+  }
+  return cells;
+}
+
+Cells KernelCells(const Value& record) {
+  Cells cells = {{"scheme", "write us", "decode us", "decode bytes", "GB/s", "BF16 us", "speed-up",
+                  "byte ratio"}};
+  const Value* const times = Nested(record, "volatile", "kernels");
+  if (times == nullptr || !times->is_array()) return cells;
+  for (const Value& scheme : times->AsArray()) {
+    const auto number = [&](const char* key, const char* format) {
+      return fmt::format(fmt::runtime(format), scheme.At(key).AsDouble());
+    };
+    cells.push_back({scheme.At("name").AsString(), number("write_us", "{:.1f}"),
+                     number("decode_us", "{:.1f}"), number("decode_bytes", "{:.0f}"),
+                     number("decode_gb_s", "{:.0f}"), number("bf16_us", "{:.1f}"),
+                     number("speedup", "{:.2f}"), number("byte_ratio", "{:.2f}")});
   }
   return cells;
 }

@@ -27,6 +27,10 @@ Cells LayerCells(const Value& record, const std::string& metric);
 // Header: gate, value, bound, result.
 Cells GateCells(const Value& record);
 
+// Times of a run on kernels, from the volatile part; the header alone when there are none. Header:
+// scheme, write us, decode us, bytes, GB/s, BF16 us, speed-up, byte ratio.
+Cells KernelCells(const Value& record);
+
 // "pass"/"fail" of the record; throws Error(kFormat) when it is another schema.
 std::string CheckedVerdict(const Value& record);
 

@@ -65,7 +65,8 @@ ClipProblem::ClipProblem(const LayerShape& shape, std::span<const SequenceRows> 
   settings.quantiser.Validate(shape.v_dim);
   for (const SequenceRows& rows : sequences) {
     const int64_t n = rows.tokens;
-    const std::vector<int64_t> queries = ChooseQueries(n, settings.queries, settings.windows, true);
+    const std::vector<int64_t> queries =
+        ChooseQueries(n, settings.queries, settings.windows, true, shape.window);
     auto sequence = std::make_unique<Sequence>();
     sequence->q = Rotate(ForQueries(key, shape.group()),
                          {rows.q.data(), n, shape.q_heads, shape.k_dim}, threads);

@@ -1,4 +1,4 @@
-// The built-in copy of configs/verify/default.json, generated at build time.
+// The built-in copies of configs/verify/default.json and kernels.json, generated at build time.
 #pragma once
 
 #include <string_view>
@@ -6,5 +6,6 @@
 namespace oscar {
 
 extern const std::string_view kDefaultGates;
+extern const std::string_view kKernelGates;
 
 }  // namespace oscar

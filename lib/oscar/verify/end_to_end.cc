@@ -9,6 +9,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/model/runner.h"
+#include "oscar/quant/windows.h"
 
 namespace oscar {
 namespace {
@@ -20,22 +21,26 @@ struct Stream {
   int index = 0;
 };
 
+// The first position that sees a quantised key.
 int64_t FirstAffected(const KvScheme& scheme) {
-  return scheme.use_windows ? scheme.windows.sink + scheme.windows.recent : 0;
+  return scheme.use_windows ? scheme.windows.ShortestUseful() - 1 : 0;
 }
 
-void CheckLengths(const std::vector<std::vector<int32_t>>& sequences,
-                  const std::vector<KvScheme>& schemes) {
-  size_t longest = 0;
-  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+void CheckQuantised(const ModelConfig& config, const std::vector<std::vector<int32_t>>& sequences,
+                    const std::vector<KvScheme>& schemes) {
+  const int64_t longest = LongestOf(sequences);
+  std::map<int, LayerShape> shapes;
+  for (int layer = 0; layer < config.layers; ++layer) shapes[layer] = config.ShapeOfLayer(layer);
   for (const KvScheme& scheme : schemes) {
+    if (scheme.use_windows) LayersKeptExact(shapes, scheme.windows, longest);
     // One more position is needed, since the last one predicts no token of the text.
-    if (static_cast<int64_t>(longest) > FirstAffected(scheme) + 1) continue;
-    throw Error(ErrorCode::kData,
-                fmt::format("no position is quantised: sink {} + recent {} against a longest "
-                            "sequence of {} tokens",
-                            scheme.windows.sink, scheme.windows.recent, longest),
-                "use longer windows of text, or smaller --sink and --recent");
+    if (longest > FirstAffected(scheme) + 1) continue;
+    throw Error(
+        ErrorCode::kData,
+        fmt::format("no position is quantised: {} cover what the longest sequence of {} tokens "
+                    "predicts from",
+                    WindowsText(scheme.windows), longest),
+        "use longer windows of text, or smaller --sink and --recent");
   }
 }
 
@@ -54,15 +59,18 @@ double HiddenError(const float* exact, const float* changed, int64_t tokens, int
   return std::sqrt(sum / static_cast<double>(tokens));
 }
 
-// One value per sequence.
+// One value per sequence that has token metrics, so that all metrics have the same samples.
 std::vector<double> HiddenErrors(const ModelRunner& runner, int stream, int64_t hidden,
+                                 const KvScheme& scheme,
                                  const std::vector<std::vector<int32_t>>& sequences) {
   std::vector<double> errors;
   int64_t start = 0;
   for (const auto& sequence : sequences) {
     const auto tokens = static_cast<int64_t>(sequence.size());
-    errors.push_back(HiddenError(runner.Hidden(0) + start * hidden,
-                                 runner.Hidden(stream) + start * hidden, tokens, hidden));
+    if (tokens > FirstAffected(scheme) + 1) {
+      errors.push_back(HiddenError(runner.Hidden(0) + start * hidden,
+                                   runner.Hidden(stream) + start * hidden, tokens, hidden));
+    }
     start += tokens;
   }
   return errors;
@@ -92,6 +100,12 @@ void AddTokenMetrics(const LogitComparison& logits, const KvScheme& scheme,
 
 }  // namespace
 
+int64_t LongestOf(const std::vector<std::vector<int32_t>>& sequences) {
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+  return static_cast<int64_t>(longest);
+}
+
 void SchemeTap::Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
                       HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) {
   OSCAR_CHECK(static_cast<int64_t>(positions.size()) == k.tokens);
@@ -107,11 +121,23 @@ void SchemeTap::Apply(int layer, std::span<const int64_t> positions, HeadRows<co
   ReconstructMatchedNoise(side.value, v, v_hat, DeriveSeed(seed, "value"), threads_);
 }
 
+bool SchemeTap::ChangesWindows(int layer) const {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  return WindowsAreInexact(side.key) || WindowsAreInexact(side.value);
+}
+
+void SchemeTap::ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                             HeadRows<float> k_window, HeadRows<float> v_window) {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  ReconstructWindows(side.key, k, k_window, threads_);
+  ReconstructWindows(side.value, v, v_window, threads_);
+}
+
 std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
                                         const std::vector<std::vector<int32_t>>& sequences,
                                         const std::vector<KvScheme>& schemes,
                                         const std::string& device, const RunContext& context) {
-  CheckLengths(sequences, schemes);
+  CheckQuantised(weights.config(), sequences, schemes);
   ModelRunner runner(weights, sequences, device, context);
   std::vector<Stream> streams;
   std::vector<EndToEndResult> results;
@@ -127,7 +153,7 @@ std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,
     runner.RunLayer(nullptr, nullptr);
     for (size_t s = 0; s < streams.size(); ++s) {
       results[s].hidden_error.push_back(
-          HiddenErrors(runner, streams[s].index, weights.config().hidden, sequences));
+          HiddenErrors(runner, streams[s].index, weights.config().hidden, schemes[s], sequences));
     }
     context.progress->Advance(1);
   }

@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
 #include "oscar/metrics/attention.h"
+#include "oscar/quant/windows.h"
+#include "oscar/verify/belonging.h"
+#include "oscar/verify/collector.h"
 
 namespace oscar {
 namespace {
@@ -20,78 +22,6 @@ bool Quantises(const KvScheme& scheme) {
     return entry.second.key.quantiser.bits < 16 || entry.second.value.quantiser.bits < 16;
   });
 }
-
-// Metrics of one scheme on one layer of one sequence.
-struct Measurement {
-  AttentionErrors attention;
-  RowErrors key, value;
-  bool projected = false;
-};
-
-using Samples = std::map<std::string, std::vector<double>>;
-
-// Samples of one scheme: for each sequence its mean over layers, and each layer on its own.
-class Collector {
- public:
-  Collector(std::string name, std::string label, bool control) {
-    result_.name = std::move(name);
-    result_.label = std::move(label);
-    result_.control = control;
-  }
-
-  void Add(int layer, size_t sequence, const Measurement& m) {
-    const auto add = [&](const std::string& metric, double value) {
-      layers_[layer][metric].push_back(value);
-      AddTo(overall_, metric, sequence, value);
-    };
-    add("key_error", m.key.total.Relative());
-    add("value_error", m.value.total.Relative());
-    add("logit_error", m.attention.logit_error.Relative());
-    add("attention_kl", m.attention.attention_kl.Mean());
-    add("output_error", m.attention.output_error.Relative());
-    if (m.projected) {
-      add("projected_output_error", m.attention.projected_output_error.Relative());
-    }
-    for (size_t r = 0; r < kRegions; ++r) {
-      AddTo(regions_[r], "attention_kl", sequence, m.attention.region_kl[r].Mean());
-      AddTo(regions_[r], "logit_error", sequence, m.attention.region_logit_error[r].Relative());
-      AddTo(regions_[r], "mass", sequence, m.attention.region_mass[r].Mean());
-    }
-  }
-
-  SchemeResult Finish(double bits_per_element) {
-    result_.bits_per_element = bits_per_element;
-    result_.metrics = Means(overall_);
-    for (size_t r = 0; r < kRegions; ++r) result_.regions[r] = Means(regions_[r]);
-    for (auto& [layer, samples] : layers_) {
-      LayerMetrics metrics{layer, {}};
-      for (auto& [name, values] : samples) metrics.metrics[name] = MetricValue::Of(values);
-      result_.layers.push_back(std::move(metrics));
-    }
-    return std::move(result_);
-  }
-
- private:
-  using Sums = std::map<std::string, std::map<size_t, MeanSum>>;
-
-  static void AddTo(Sums& sums, const std::string& metric, size_t sequence, double value) {
-    sums[metric][sequence].Add({value, 1});
-  }
-  static MetricMap Means(const Sums& sums) {
-    MetricMap metrics;
-    for (const auto& [name, sequences] : sums) {
-      std::vector<double> samples;
-      for (const auto& [sequence, sum] : sequences) samples.push_back(sum.Mean());
-      metrics[name] = MetricValue::Of(std::move(samples));
-    }
-    return metrics;
-  }
-
-  SchemeResult result_;
-  Sums overall_;
-  std::array<Sums, kRegions> regions_;
-  std::map<int, Samples> layers_;
-};
 
 // Rows of one layer of one sequence with the exact attention.
 struct LayerRows {
@@ -132,8 +62,10 @@ Measurement Measure(const AttentionReference& exact, const LayerRows& rows, cons
   m.projected = projected;
   m.attention = exact.Compare({k_hat, v_hat, k_window, v_window}, scheme.windows,
                               scheme.use_windows, threads);
-  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows);
-  m.value = CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows);
+  const int64_t sliding = rows.shape.window;
+  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows, sliding);
+  m.value =
+      CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows, sliding);
   return m;
 }
 
@@ -180,17 +112,6 @@ void MeasureCandidate(Candidate& candidate, const AttentionReference& exact, con
                          Measure(exact, rows, key, value, *candidate.scheme, projected, threads));
 }
 
-void CheckSameLayers(const TraceSet& set) {
-  for (const TraceReader& trace : set.traces()) {
-    if (trace.header().layers == set.layers()) continue;
-    throw Error(
-        ErrorCode::kMismatch,
-        fmt::format("{}: holds {} of the {} layers of the other traces", trace.path().string(),
-                    trace.header().layers.size(), set.layers().size()),
-        "verify traces of the same layers together");
-  }
-}
-
 void CheckPrefix(const TraceReader& trace, const Windows& windows, bool use_windows) {
   const Value* prefix = trace.header().manifest.Find("cached_prefix_len");
   if (prefix == nullptr || !prefix->is_int() || prefix->AsInt() == 0) return;
@@ -203,6 +124,26 @@ void CheckPrefix(const TraceReader& trace, const Windows& windows, bool use_wind
 }
 
 }  // namespace
+
+void CheckSameLayers(const TraceSet& set) {
+  for (const TraceReader& trace : set.traces()) {
+    if (trace.header().layers == set.layers()) continue;
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("{}: holds {} of the {} layers of the other traces", trace.path().string(),
+                    trace.header().layers.size(), set.layers().size()),
+        "verify traces of the same layers together");
+  }
+}
+
+std::vector<int> MeasuredLayers(const TraceSet& set, const KvScheme& scheme) {
+  std::vector<int> layers = set.layers();
+  if (!scheme.use_windows) return layers;
+  const std::map<int, LayerShape> shapes = ShapesOf(set);
+  std::erase_if(layers,
+                [&](int layer) { return !SeesQuantisedKeys(shapes.at(layer), scheme.windows); });
+  return layers;
+}
 
 SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool use_windows) {
   SequenceChoice choice;
@@ -238,6 +179,8 @@ SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool
                 "dump held-out text with --rows-tokens");
   }
   if (choice.sequences.empty()) ChooseQueries(longest, 1, windows, use_windows);
+  for (const SequenceRef& sequence : choice.sequences) longest = std::max(longest, sequence.length);
+  if (use_windows) choice.exact_layers = LayersKeptExact(ShapesOf(set), windows, longest);
   return choice;
 }
 
@@ -252,11 +195,12 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
     OSCAR_CHECK(scheme.use_windows == schemes[0].use_windows);
   }
   CheckSameLayers(set);
+  const std::vector<int> layers = MeasuredLayers(set, schemes[0]);
   std::vector<Candidate> candidates = MakeCandidates(schemes, settings);
   context.progress->Begin("schemes on held-out rows",
-                          static_cast<int64_t>(set.layers().size() * sequences.size()),
+                          static_cast<int64_t>(layers.size() * sequences.size()),
                           "layer sequences");
-  for (const int layer : set.layers()) {
+  for (const int layer : layers) {
     for (size_t s = 0; s < sequences.size(); ++s) {
       context.cancel->ThrowIfCancelled("");
       const TraceReader& trace = set.traces()[sequences[s].trace];
@@ -266,8 +210,9 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
       const LayerRows rows{trace.shape(layer), sequences[s].length, read(TraceReader::Rows::kQ),
                            read(TraceReader::Rows::kK), read(TraceReader::Rows::kV)};
       const std::vector<float> o_proj = trace.ReadOProj(layer).value_or(std::vector<float>());
-      const std::vector<int64_t> queries = ChooseQueries(
-          rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows);
+      const std::vector<int64_t> queries =
+          ChooseQueries(rows.tokens, settings.positions, schemes[0].windows, schemes[0].use_windows,
+                        rows.shape.window);
       const AttentionReference exact(rows.shape, rows.Q(), rows.K(rows.k), rows.V(rows.v), queries,
                                      context.threads, o_proj);
       for (Candidate& candidate : candidates) {
@@ -289,15 +234,7 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
 }
 
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens) {
-  double bits = 0;
-  double elements = 0;
-  for (const int layer : set.layers()) {
-    const LayerShape& shape = set.traces().front().shape(layer);
-    const auto weight = static_cast<double>(shape.kv_heads * (shape.k_dim + shape.v_dim));
-    bits += weight * scheme.BitsPerElement(shape, layer, tokens);
-    elements += weight;
-  }
-  return bits / elements;
+  return MeanBitsPerElement(scheme, ShapesOf(set), tokens);
 }
 
 }  // namespace oscar

@@ -23,13 +23,15 @@ struct SequenceRef {
 // Complete sequences with rows in which some position is quantised; the others are counted.
 struct SequenceChoice {
   std::vector<SequenceRef> sequences;
-  int64_t without_rows = 0;  // no rows stored
-  int64_t incomplete = 0;    // cut off by a budget
-  int64_t too_short = 0;     // shorter than sink + recent + 1
+  int64_t without_rows = 0;       // no rows stored
+  int64_t incomplete = 0;         // cut off by a budget
+  int64_t too_short = 0;          // shorter than Windows::ShortestUseful()
+  std::vector<int> exact_layers;  // whose sliding window lies within the recent tokens
 };
 
 // Throws Error(kData) naming sink, recent and the longest sequence when none is left, or when no
-// sequence has rows; Error(kData) when a trace lacks tokens in front of its sequences
+// sequence has rows; Error(kData) naming a layer and its sliding window when no layer sees a
+// quantised key; Error(kData) when a trace lacks tokens in front of its sequences
 // (cached_prefix_len) and the sink is in use: position 0 would not be the first token;
 // Error(kUsage) when one sequence stands in the traces twice: it would count as two samples.
 SequenceChoice ChooseSequences(const TraceSet& set, const Windows& windows, bool use_windows);
@@ -41,14 +43,20 @@ struct EvaluationSettings {
 };
 
 // Results in the order of `schemes`, each followed by its control. All schemes must have the same
-// windows rule: attention at the chosen positions is exact for all of them. Traces must hold the
-// same layers. Reads each row once per layer; memory is one layer of one sequence.
-// Throws Error(kNumeric) naming layer and token for rows that are not finite, Error(kInterrupted).
+// windows rule: attention at the chosen positions is exact for all of them. Layers that see no
+// quantised key are left out. Traces must hold the same layers. Reads each row once per layer;
+// memory is one layer of one sequence. Throws Error(kNumeric) naming layer and token for rows that
+// are not finite, Error(kInterrupted).
 std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
                                           std::span<const SequenceRef> sequences,
                                           std::span<const KvScheme> schemes,
                                           const EvaluationSettings& settings,
                                           const RunContext& context);
+
+// Throws Error(kMismatch) when the traces of a set hold different layers.
+void CheckSameLayers(const TraceSet& set);
+// The layers of a set in which some query sees a quantised key under the scheme's windows.
+std::vector<int> MeasuredLayers(const TraceSet& set, const KvScheme& scheme);
 
 // Mean stored bits per element over all layers at a context of `tokens` tokens.
 double MeanBitsPerElement(const KvScheme& scheme, const TraceSet& set, int64_t tokens);

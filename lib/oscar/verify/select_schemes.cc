@@ -4,6 +4,7 @@
 #include <set>
 
 #include "oscar/core/error.h"
+#include "oscar/quant/packing.h"
 #include "oscar/verify/verify_traces.h"
 
 namespace oscar {
@@ -51,6 +52,12 @@ std::vector<KvScheme> BuildRow(const MethodRow& row, const std::map<int, LayerSh
 
 }  // namespace
 
+void RequireSchemesFit(const std::vector<std::string>& names,
+                       const std::map<int, LayerShape>& layers, const std::string& where) {
+  if (names == std::vector<std::string>{"bf16"}) return;
+  RequirePackable(layers, where);
+}
+
 std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
                                     const std::map<int, LayerShape>& layers,
                                     const MethodSettings& settings,
@@ -69,7 +76,9 @@ std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
     try {
       built = BuildRow(row, layers, settings, rotations);
     } catch (const Error& error) {
-      if (!IsAll(names) || error.code() != ErrorCode::kUsage || row.name == "bf16") throw;
+      // What the entries were made for cannot be left out, nor what everything is compared with.
+      const bool needed = row.name == "bf16" || (row.name == "oscar" && !rotations.empty());
+      if (!IsAll(names) || error.code() != ErrorCode::kUsage || needed) throw;
       notes.push_back(fmt::format("scheme {} was left out: {}", row.name, error.what()));
       continue;
     }

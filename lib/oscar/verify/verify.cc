@@ -1,6 +1,12 @@
 #include "oscar/verify/verify.h"
 
+#include <chrono>
+#include <optional>
+#include <utility>
+
 #include "oscar/core/error.h"
+#include "oscar/core/host.h"
+#include "oscar/verify/kernel_backend.h"
 
 namespace oscar {
 
@@ -13,10 +19,32 @@ Value RunVerify(const VerifyOptions& options, const RunContext& context) {
   if (with_model == options.model.text.empty()) {
     throw Error(ErrorCode::kUsage, with_model ? "--model needs --text" : "--text needs --model");
   }
-  const std::vector<Gate> gates = ReadGates(options.traces.gates);
+  if (with_model && options.model.device == "twin") {
+    throw Error(ErrorCode::kUsage, "--device twin runs kernels on traces, not a model",
+                "run the model with --device cpu on its own");
+  }
+  const bool on_kernels = with_traces && NamesKernels(options.traces.device);
+  const std::vector<Gate> gates =
+      on_kernels ? ReadKernelGates(options.traces.gates) : ReadGates(options.traces.gates);
   Verification verification;
-  if (with_traces) verification = VerifyTraces(options.traces, context);
-  if (with_model) VerifyModel(options.model, options.traces, context, verification);
+  Value seconds = Value::Object{};
+  const auto timed = [&](const char* stage, const auto& run) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    seconds[stage] = passed.count();
+  };
+  TraceVerifyOptions traces = options.traces;
+  std::vector<std::string> served_notes;
+  ApplyServed(options.served, ReadEntries(traces.zoo), traces.method, served_notes);
+  std::optional<ModelVerification> model;
+  if (with_model) model.emplace(options.model, traces);
+  if (with_traces) timed("traces", [&] { verification = VerifyTraces(traces, context); });
+  if (model) timed("model", [&] { model->Run(context, verification); });
+  verification.notes.insert(verification.notes.begin(), served_notes.begin(), served_notes.end());
+  verification.times["seconds"] = std::move(seconds);
+  verification.times["threads"] = context.threads;
+  verification.times["processor"] = ProcessorName();
   return BuildRecord(verification, gates);
 }
 

@@ -7,9 +7,13 @@
 
 #include "oscar/core/error.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/printable.h"
+#include "oscar/model/backend.h"
+#include "oscar/quant/windows.h"
 #include "oscar/text/load_text.h"
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/end_to_end.h"
+#include "oscar/verify/verify.h"
 #include "oscar/weights/fingerprint.h"
 
 namespace oscar {
@@ -53,12 +57,6 @@ std::vector<KvScheme> Schemes(const ModelVerifyOptions& options, const TraceVeri
   return schemes;
 }
 
-double MeanBits(const KvScheme& scheme, const std::map<int, LayerShape>& shapes, int64_t tokens) {
-  double sum = 0;
-  for (const auto& [layer, shape] : shapes) sum += scheme.BitsPerElement(shape, layer, tokens);
-  return sum / static_cast<double>(shapes.size());
-}
-
 // The result of that name, appended when it is not there yet.
 SchemeResult& ResultOf(const KvScheme& scheme, double bits, Verification& verification) {
   const auto found = std::ranges::find(verification.schemes, scheme.name, &SchemeResult::name);
@@ -87,63 +85,124 @@ void AddMetrics(const EndToEndResult& measured, SchemeResult& result) {
   }
 }
 
-void DescribeInputs(const ModelVerifyOptions& options, const ModelWeights& model,
-                    Verification& verification) {
-  verification.inputs["model"] =
-      Value::Object{{"id", model.model_id()}, {"config_hash", model.config_hash()}};
+void NoteShortSequences(const MethodSettings& method,
+                        const std::vector<std::vector<int32_t>>& sequences,
+                        std::vector<std::string>& notes) {
+  if (!method.use_windows) return;
+  // One more position is needed than for a trace: the last one predicts no token of the text.
+  const int64_t count = std::ranges::count_if(sequences, [&](const auto& sequence) {
+    return static_cast<int64_t>(sequence.size()) <= method.windows.ShortestUseful();
+  });
+  if (count == 0) return;
+  notes.push_back(fmt::format("end to end: {} left out: too short for anything to be quantised",
+                              Counted(count, "sequence") + (count == 1 ? " was" : " were")));
+}
+
+// Not an error: the other layers quantise, and a model is measured as a whole.
+void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettings& method,
+                     const std::vector<std::vector<int32_t>>& sequences,
+                     std::vector<std::string>& notes) {
+  if (!method.use_windows) return;
+  const std::vector<int> exact = LayersKeptExact(shapes, method.windows, LongestOf(sequences));
+  if (exact.empty()) return;
+  notes.push_back(
+      fmt::format("end to end: nothing in {} {} is quantised, because the sliding window lies "
+                  "within the recent tokens",
+                  exact.size() == 1 ? "layer" : "layers", fmt::join(exact, ", ")));
+}
+
+void NoteFewSequences(const std::vector<double>& per_sequence, std::vector<std::string>& notes) {
+  if (per_sequence.size() >= 4) return;
+  notes.push_back(fmt::format("end to end: {}: {}", Counted(per_sequence.size(), "sequence"),
+                              per_sequence.size() == 1
+                                  ? "no standard errors, and no sign of how results vary"
+                                  : "standard errors are themselves uncertain"));
+}
+
+Value DescribeText(const std::vector<std::filesystem::path>& text) {
   Value::Array files;
-  for (const std::filesystem::path& file : options.text) {
+  for (const std::filesystem::path& file : text) {
     files.push_back(
         Value::Object{{"name", file.filename().string()}, {"sha256", Sha256File(file.string())}});
   }
-  verification.inputs["text"] = std::move(files);
-  if (verification.inputs.Find("traces") == nullptr) {
-    verification.inputs["traces"] = Value::Array{};
-  }
+  return files;
 }
 
 }  // namespace
 
-void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
-                 const RunContext& context, Verification& verification) {
-  const std::unique_ptr<ModelWeights> model = OpenModel(options.model);
-  const std::map<int, LayerShape> shapes = ShapesOf(model->config());
+struct ModelVerification::Impl {
+  std::unique_ptr<ModelWeights> model;
+  std::map<int, LayerShape> shapes;
+  LoadedText text;
+  std::vector<KvScheme> schemes;
+  std::string device;
+  Value inputs;  // model, text, overlap and zoo of the report
+  Value settings;
+  std::vector<std::string> notes;
+
+  Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared);
+};
+
+ModelVerification::Impl::Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared)
+    : model(OpenModel(options.model)), shapes(ShapesOf(model->config())), device(options.device) {
+  CheckDevice(device);
   Value identity;
   identity["model_id"] = model->model_id();
   identity["config_hash"] = model->config_hash();
   identity["weights_fingerprint"] = WeightsFingerprint(*model);
   const EntrySet entries = ReadEntries(shared.zoo);
   for (const ZooEntry& entry : entries.entries) {
-    CheckSameModel(entry, identity, shapes, "the model", verification.notes);
+    CheckSameModel(entry, identity, shapes, "the model", notes);
   }
-  const LoadedText text = LoadText({.files = options.text,
-                                    .chat_template = options.chat_template,
-                                    .seed = shared.seed,
-                                    .tokens = options.tokens,
-                                    .window = options.window},
-                                   *model);
+  text = LoadText({.files = options.text,
+                   .chat_template = options.chat_template,
+                   .seed = shared.seed,
+                   .tokens = options.tokens,
+                   .window = options.window},
+                  *model);
   const std::vector<std::vector<int32_t>>& sequences = text.packed.sequences;
   if (text.packed.tokens_available < options.tokens) {
-    verification.notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
-                                             text.packed.tokens_available, options.tokens));
+    notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
+                                text.packed.tokens_available, options.tokens));
   }
-  Value::Array overlap = CheckOverlap(entries, HeaderOf(sequences), "the text",
-                                      shared.allow_overlap, verification.notes);
-  Value::Array& known = verification.inputs["overlap"].MutableArray();
-  std::ranges::move(overlap, std::back_inserter(known));
-  DescribeInputs(options, *model, verification);
-  verification.inputs["zoo"] = DescribeEntries(entries);
-  if (verification.settings.Find("sink") == nullptr) {
-    verification.settings = DescribeSettings(shared, text.window);
-  }
-  const std::vector<KvScheme> schemes =
-      Schemes(options, shared, shapes, entries.rotations, verification.notes);
+  inputs["overlap"] =
+      CheckOverlap(entries, HeaderOf(sequences), "the text", shared.allow_overlap, notes);
+  inputs["model"] = Value::Object{{"id", model->model_id()}, {"config_hash", model->config_hash()}};
+  inputs["text"] = DescribeText(options.text);
+  inputs["zoo"] = DescribeEntries(entries);
+  settings = DescribeSettings(shared, text.window);
+  RequireSchemesFit(options.schemes, shapes, options.model.string());
+  NoteShortSequences(shared.method, sequences, notes);
+  NoteExactLayers(shapes, shared.method, sequences, notes);
+  schemes = Schemes(options, shared, shapes, entries.rotations, notes);
+}
+
+ModelVerification::ModelVerification(const ModelVerifyOptions& options,
+                                     const TraceVerifyOptions& shared)
+    : impl_(std::make_unique<const Impl>(options, shared)) {}
+ModelVerification::~ModelVerification() = default;
+
+void ModelVerification::Run(const RunContext& context, Verification& verification) const {
+  const Impl& m = *impl_;
   const std::vector<EndToEndResult> results =
-      RunEndToEnd(*model, sequences, schemes, options.device, context);
-  for (size_t i = 0; i < schemes.size(); ++i) {
-    const double bits = MeanBits(schemes[i], shapes, text.window);
-    AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
+      RunEndToEnd(*m.model, m.text.packed.sequences, m.schemes, m.device, context);
+  std::ranges::copy(m.notes, std::back_inserter(verification.notes));
+  if (!results.empty()) NoteFewSequences(results.front().next_token_kl, verification.notes);
+  Value::Array& overlap = verification.inputs["overlap"].MutableArray();
+  std::ranges::copy(m.inputs.At("overlap").AsArray(), std::back_inserter(overlap));
+  for (const char* key : {"model", "text", "zoo"}) verification.inputs[key] = m.inputs.At(key);
+  if (verification.inputs.Find("traces") == nullptr) {
+    verification.inputs["traces"] = Value::Array{};
   }
+  if (verification.settings.Find("sink") == nullptr) verification.settings = m.settings;
+  for (size_t i = 0; i < m.schemes.size(); ++i) {
+    const double bits = MeanBitsPerElement(m.schemes[i], m.shapes, m.text.window);
+    AddMetrics(results[i], ResultOf(m.schemes[i], bits, verification));
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> VerifyLibraries() {
+  return {{"LibTorch", LibTorchVersion()}};
 }
 
 }  // namespace oscar

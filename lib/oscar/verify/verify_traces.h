@@ -27,6 +27,9 @@ struct TraceVerifyOptions {
   bool controls = true;
   bool allow_overlap = false;
   std::filesystem::path gates;  // empty: the built-in gates
+  // "cpu": the metrics on the CPU. "cuda", "cuda:<i>", "twin": the kernels that serve a cache, or
+  // their CPU twins (evaluate_kernels.h).
+  std::string device = "cpu";
 };
 
 // A verification before it is written: the parts of the report record. The end-to-end half adds
@@ -36,6 +39,7 @@ struct Verification {
   Value settings = Value::Object{};
   std::vector<SchemeResult> schemes;
   std::vector<std::string> notes;
+  Value times = Value::Object{};  // the report's `volatile` part
 };
 
 // Reads and checks everything, then measures. Throws
@@ -43,15 +47,24 @@ struct Verification {
 //   Error(kMismatch)  another model's rotations, swapped K and V, text seen in calibration (unless
 //                     allowed; the hint names the option),
 //   Error(kData)      no position is quantised, no rows,
+//   Error(kDevice)    no such device; Error(kUnsupported) for shapes that the kernels do not take,
 // and what ReadZooEntry and TraceReader throw. `progress` gets the work, warnings go to `notes`.
 Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context);
 
 // The report's `settings`; bits per element are counted at a context of `context_tokens`.
 Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens);
 
+// Says which layers see no quantised key.
+std::string ExactLayersNote(const std::vector<int>& layers);
+
 // The report's `inputs.zoo`: tags and hashes of the files.
 struct EntrySet;
 Value DescribeEntries(const EntrySet& entries);
+
+// Throws Error(kUnsupported) naming `where`, layer and head dim when a scheme among `names` stores
+// 2 bits and a layer's rows cannot be packed so.
+void RequireSchemesFit(const std::vector<std::string>& names,
+                       const std::map<int, LayerShape>& layers, const std::string& where);
 
 // Schemes in table order for a model: what `--schemes` stands for. "all" leaves out what does not
 // fit the settings or lacks rotations and says so in `notes`; a named scheme that does not fit
@@ -63,7 +76,7 @@ std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
                                     std::vector<std::string>& notes);
 
 // The record of docs/formats/report.md: evaluates the gates and forms the verdict, "pass" when
-// every gate passed. Gates that were left out become notes.
+// every gate passed and every entry that was given was measured.
 Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates);
 bool Passed(const Value& record);
 
