@@ -17,7 +17,8 @@ constexpr int kMergeWarps = 16;
 
 // A block per query head, for one request after the other: warps take partial results in turn.
 template <int kDim>
-__global__ void __launch_bounds__(32 * kMergeWarps) MergeKernel(const __grid_constant__ DecodeParams p) {
+__global__ void __launch_bounds__(32 * kMergeWarps)
+    MergeKernel(const __grid_constant__ DecodeParams p) {
   __shared__ float parts[kMergeWarps][kDim + 4];
   ReleaseSuccessors();
   const int columns = p.group_size << p.heads_log2;

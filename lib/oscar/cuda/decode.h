@@ -80,9 +80,9 @@ class DecodeWorkspace {
 };
 
 // One launch on `stream`, or two: partial attention of every piece, added up by log-sum-exp by the
-// block that is done last with a request, or by a kernel of its own where requests are cut into many
-// pieces. No allocation, no synchronisation; deterministic for one plan. Reads the plan from the
-// workspace when it runs; what was launched works with any later plan. Launches that share a
+// block that is done last with a request, or by a kernel of its own where requests are cut into
+// many pieces. No allocation, no synchronisation; deterministic for one plan. Reads the plan from
+// the workspace when it runs; what was launched works with any later plan. Launches that share a
 // workspace must not overlap. Throws Error(kUnsupported) on a shape that the kernels do not handle,
 // Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,

@@ -52,8 +52,7 @@ class SlotReader {
  public:
   __device__ SlotReader(const char* list, const PlanPiece& piece, int log2_bytes, int warp,
                         int lane) {
-    const int token =
-        lane / kPerWarp * kPerWarp * kCopyWarps + warp * kPerWarp + lane % kPerWarp;
+    const int token = lane / kPerWarp * kPerWarp * kCopyWarps + warp * kPerWarp + lane % kPerWarp;
     from_ = list + ((piece.slot_begin + token) << log2_bytes);
     left_ = piece.tokens - token;
     now_ = Fetch(log2_bytes);
@@ -98,7 +97,8 @@ class CodeCopier {
 
  public:
   // `token`: the warp's first in a tile.
-  __device__ CodeCopier(const DecodeParams& p, const PlanPiece& piece, int token, int lane) : p_(p) {
+  __device__ CodeCopier(const DecodeParams& p, const PlanPiece& piece, int token, int lane)
+      : p_(p) {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int chunk = lane & ((1 << ChunksLog2()) - 1);
     const int64_t codes_at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4);
@@ -114,9 +114,8 @@ class CodeCopier {
     const int place = SwizzlesScales<kHeadsLog2>(p)
                           ? unit ^ ScaleSwizzle<Traits::kSharedColumns>(token + own)
                           : unit;
-    scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes +
-                                          ((token + own) << p.scale_row_log2) +
-                                          (place << UnitLog2()));
+    scale_target_ = static_cast<uint32_t>(
+        2 * Traits::kCodeBytes + ((token + own) << p.scale_row_log2) + (place << UnitLog2()));
   }
 
   // The step's tokens of a tile at `stage`, `step` steps into it; `left` (any number) of the warp's
@@ -179,9 +178,7 @@ class CodeCopier {
   __device__ __forceinline__ int ChunksLog2() const {
     return HeadsLog2<kHeadsLog2>(p_) + kChunksLog2;
   }
-  __device__ __forceinline__ int UnitLog2() const {
-    return kKnown ? 4 : min(p_.scale_row_log2, 4);
-  }
+  __device__ __forceinline__ int UnitLog2() const { return kKnown ? 4 : min(p_.scale_row_log2, 4); }
   __device__ __forceinline__ int UnitsLog2() const { return p_.scale_row_log2 - UnitLog2(); }
   __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
     if (UnitLog2() == 4) {
@@ -248,8 +245,7 @@ class RowCopier {
 #pragma unroll 1
     for (int i = 0; i < kTokens; i += 32 >> lanes_log2) {
       const int own = i + (lane >> lanes_log2);
-      const char* from =
-          AddressOf(source + chunk * 16, slots.Slot(own), p.row_stride);
+      const char* from = AddressOf(source + chunk * 16, slots.Slot(own), p.row_stride);
       const int at = token + own;
       uint32_t to =
           stage + static_cast<uint32_t>((((at >> 4) << heads_log2) + head) * Traits::kWarpRowBytes +
@@ -274,8 +270,7 @@ __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanP
   SlotReader<kTokens> slots(p.row_slots, piece, p.row_slot_log2, warp, lane);
   SlotReader<kTokens> other_slots = slots;
   const int64_t at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2);
-  const int tile_tokens =
-      (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + HalvesLog2<Traits>(p));
+  const int tile_tokens = (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + HalvesLog2<Traits>(p));
   const int end = -kTokens * warp;
   WaitForPredecessors();
 #pragma unroll 1

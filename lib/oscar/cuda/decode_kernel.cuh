@@ -1,7 +1,7 @@
 // The kernel of decode attention. Device code.
 //
-// A block works through its pieces of the plan: two warps copy tiles into a ring of stages, the
-// others compute, without ever waiting for one another beyond the ring.
+// A block works through its pieces of the plan: four warps copy tiles into a ring of stages, the
+// others compute; both sides wait for one another only at the ring.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,9 +19,7 @@ __device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
   PlanPiece piece;
   int tier;
   uint64_t counts;
-  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(piece.slot_begin), "=l"(counts)
-               : "l"(at));
+  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(piece.slot_begin), "=l"(counts) : "l"(at));
   piece.tokens = static_cast<int32_t>(counts);
   piece.request = static_cast<int32_t>(counts >> 32);
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
@@ -44,8 +42,8 @@ __device__ __forceinline__ void StorePartial(const DecodeParams& p, const PlanPi
   for (int c = 0; c < 2; ++c) {
     const int column = kShared ? 2 * (t & 1) + c : place.half * 8 + 2 * t + c;
     const bool present = column < p.group_size;
-    const int64_t row = static_cast<int64_t>(piece.partial) * columns +
-                        place.head_in_block * p.group_size + column;
+    const int64_t row =
+        static_cast<int64_t>(piece.partial) * columns + place.head_in_block * p.group_size + column;
     const float total = r.sum[c];
     const float inverse = total > 0 ? __frcp_rn(total) : 0.0F;
     float* const out = p.partial_o + row * kDim;
@@ -69,6 +67,7 @@ struct DecodeBlock {
   char* shared;
   Rings<Traits> rings;
 
+  // Calls body(piece) for the block's pieces of the plan.
   template <typename Body>
   __device__ __forceinline__ void ForPieces(Body body) {
     const int end = p.block_begin[blockIdx.x + 1];

@@ -10,15 +10,17 @@ inline constexpr int kQuantisedWarpTokens = 32;
 inline constexpr int kRowWarpTokens = 16;
 inline constexpr int kMaxGroupSize = 16;
 inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9.0, with the opt-in
-// Warps that only copy tiles, beside those that compute: one warp group, the unit in which registers
-// move from one kind to the other.
+// Warps that only copy tiles, beside those that compute: one warp group, the unit in which
+// registers move from one kind to the other.
 inline constexpr int kCopyWarps = 4;
 // Partial results of a request, on average, above which a kernel of its own adds them up.
 inline constexpr int kFewPartials = 16;
 
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
-constexpr int DecodeWarps(int64_t dim, int64_t groups) { return dim <= 128 && groups == 1 ? 16 : 8; }
+constexpr int DecodeWarps(int64_t dim, int64_t groups) {
+  return dim <= 128 && groups == 1 ? 16 : 8;
+}
 // Warps that share a head's tokens: with more than eight query heads per KV head one warp takes
 // the first eight of them, another the rest.
 constexpr int ColumnHalves(int64_t group_size) { return group_size > 8 ? 2 : 1; }
@@ -62,7 +64,8 @@ struct DecodeTraits {
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
   static constexpr int kStages = Min(kBudget / kStageBytes, 8);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);
-  static_assert(kStages >= 3 && kRowStages >= 3, "too little shared memory to keep loads in flight");
+  static_assert(kStages >= 3 && kRowStages >= 3,
+                "too little shared memory to keep loads in flight");
 
   // At the end of a piece half of the warps leave their results in a stage.
   static constexpr int kWarpResultBytes = (kDim / 4 + 4) * 32 * 4;
@@ -70,9 +73,9 @@ struct DecodeTraits {
                     kWarps / 2 * kWarpResultBytes <= kRowStageBytes,
                 "the results of a piece do not fit a stage");
 
-  static constexpr int kTileBytes = kStages * kStageBytes > kRowStages * kRowStageBytes
-                                        ? kStages * kStageBytes
-                                        : kRowStages * kRowStageBytes;
+  static constexpr int kTileBytes = kStages * kStageBytes > kRowStages* kRowStageBytes
+                                        ? kStages* kStageBytes
+                                        : kRowStages* kRowStageBytes;
   static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
   // Full and empty barriers of every stage of either tier, and a word behind them.
   static_assert(2 * (kStages + kRowStages) * 8 + 8 <= kBarrierBytes);

@@ -1,8 +1,8 @@
 // Partial results in memory and their sum. Device code.
 //
 // Every piece of a request and block of heads leaves a partial result in memory and counts itself
-// as done; the block that is done last adds them up, unless a kernel of its own does (decode.cu). The
-// order of a sum is that of the tokens, whoever adds it up.
+// as done; the block that is done last adds them up, unless a kernel of its own does (decode.cu).
+// The order of a sum is that of the tokens, whoever adds it up.
 #pragma once
 
 #include "oscar/cuda/decode_ring.cuh"
@@ -67,7 +67,7 @@ struct LaneRow {
 template <int kDim>
 struct MergedRow {
   static constexpr int kPer = kDim / 32;
-  // Rows under way at once.
+  // Rows under way at once: all that a warp of the merge kernel takes on 132 multiprocessors.
   static constexpr int kBatch = 9;
   LaneRow<kDim> o;
   float lse;  // base 2
@@ -115,7 +115,8 @@ struct MergedRow {
         }
 #pragma unroll
         for (int u = 0; u < kBatch; ++u) {
-          const float f = __shfl_sync(~0U, factor, i + u);
+          const float weight_of = __shfl_sync(~0U, factor, (i + u) & 31);
+          const float f = i + u < here ? weight_of : 0.0F;
 #pragma unroll
           for (int j = 0; j < kPer; ++j) o.x[j] = fmaf(f, part[u].x[j], o.x[j]);
         }
@@ -207,8 +208,8 @@ class PieceMerge {
 
  public:
   __device__ __forceinline__ static void Prefetch(const DecodeParams& p, const PlanPiece& piece) {
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(
-        p.partial_begin + piece.request * p.head_blocks + piece.head_block));
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p.partial_begin + piece.request * p.head_blocks +
+                                                  piece.head_block));
   }
 
   // `flag`: a word of shared memory.

@@ -3,8 +3,8 @@
 // A block serves up to eight KV heads; a warp takes one head and 32 tokens of every tile. The codes
 // go to the tensor cores as they lie in the cache: the bytes of 16 tokens, fetched with ldmatrix,
 // masked to one 2-bit field, are half-precision subnormals code * 4^i * 2^-24, exact, in the order
-// of an A operand. Field i of byte j is channel j + i D/4, so the queries are permuted and scaled by
-// 2^(6-2i) once, and every product is code * q * 2^-18. For the output the same bytes, fetched
+// of an A operand. Field i of byte j is channel j + i D/4, so the queries are permuted and scaled
+// by 2^(6-2i) once, and every product is code * q * 2^-18. For the output the same bytes, fetched
 // transposed, are the A operand of O^T = V^T P^T.
 //
 // With at most four query heads per KV head the eight columns of the multiply hold each head twice;
@@ -57,8 +57,8 @@ struct QuantisedQueries {
     const int g = lane >> 2, t = lane & 3;
     const int column = kShared ? (g & 3) : half * 8 + g;
     const bool present = column < p.group_size;
-    const int64_t row = (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size +
-                        (present ? column : 0);
+    const int64_t row =
+        (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size + (present ? column : 0);
     const uint16_t* q = p.q + row * kDim + 4 * t;
     uint2 raw[kDim / 16];
     float largest = 0;

@@ -2,8 +2,8 @@
 // Device code.
 #pragma once
 
-#include "oscar/cuda/decode_quantised.cuh"
 #include "oscar/cuda/decode_copy.cuh"
+#include "oscar/cuda/decode_quantised.cuh"
 #include "oscar/cuda/decode_softmax.cuh"
 
 namespace oscar {
@@ -32,9 +32,9 @@ struct QuantisedWarp {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int first =
         place.part * kQuantisedWarpTokens + (kShared ? ((lane & 2) >> 1) * 16 : 0) + (lane >> 2);
-    scale_offset = static_cast<uint32_t>(
-        (first << p.scale_row_log2) +
-        place.head_in_block * (p.scale_kind == ScaleKind::kF32 ? 8 : 4) * p.groups);
+    scale_offset = static_cast<uint32_t>((first << p.scale_row_log2) +
+                                         place.head_in_block *
+                                             (p.scale_kind == ScaleKind::kF32 ? 8 : 4) * p.groups);
     if (SwizzlesScales<kHeadsLog2>(p))
       scale_offset ^= static_cast<uint32_t>(ScaleSwizzle<kShared>(first) << 4);
     const int row = lane & 7, matrix = lane >> 3;
@@ -136,8 +136,7 @@ struct QuantisedWarp {
     }
     const auto multiply = [&](int half, int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
                               uint32_t a3) {
-      MultiplyHalf(both[half][field % kGroups], a0, a1, a2, a3, q.b[step][0],
-                   q.b[step][1]);
+      MultiplyHalf(both[half][field % kGroups], a0, a1, a2, a3, q.b[step][0], q.b[step][1]);
     };
     if constexpr (kDim == 64) {
       uint32_t r[4];
@@ -278,8 +277,8 @@ struct QuantisedWarp {
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
           const int index = kGroups == 1 ? 0 : group * p.groups / 4;
-          const uint32_t at = base + static_cast<uint32_t>((2 * s + row) * 8 * row_bytes +
-                                                           index * kBytes);
+          const uint32_t at =
+              base + static_cast<uint32_t>((2 * s + row) * 8 * row_bytes + index * kBytes);
           out.key[s][row][group] = LoadScaleZero<kBytes>(at, p.scale_kind);
           out.value[s][row][group] = LoadScaleZero<kBytes>(at + Traits::kScaleBytes, p.scale_kind);
         }

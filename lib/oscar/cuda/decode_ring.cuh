@@ -1,5 +1,14 @@
 // Stages of shared memory that go from the warps that copy to the warps that compute and back.
 // Device code.
+//
+// Why nobody overwrites what another still reads: a copying thread writes to a stage only after
+// WaitEmpty, whose phase ends when every computing warp has called SignalEmpty on the stage's last
+// use, after its last access. A computing warp reads a stage only after WaitFull, whose phase ends
+// when the copies of every copying thread have landed. At the end of a piece the copying warps hand
+// one more stage over, empty, for the sums of the computing warps: they write to it after WaitFull,
+// too, when all of them are done with what it held before, and order their accesses to it by
+// SynchroniseThreads. The two tiers share memory but not barriers: before the other tier's first
+// copy, the copying warps wait until all stages of the last one are empty.
 #pragma once
 
 #include "oscar/cuda/decode_limits.h"
@@ -9,8 +18,8 @@ namespace oscar {
 
 // Where one side stands in a ring of kStages stages of kStageBytes. Each stage has two barriers:
 // full (the copies have landed) and empty (the readers are done). The barriers of a ring are
-// kStages full ones, then kStages empty ones.
-// They follow the memory of the stages, kBefore bytes before them.
+// kStages full ones, then kStages empty ones; the memory of the stages begins kBefore bytes before
+// them.
 template <int kStages, int kStageBytes, int kBefore>
 struct Ring {
   uint32_t barriers;
@@ -67,8 +76,8 @@ struct Rings {
     const int i = static_cast<int>(threadIdx.x);
     if (i >= kBarriers) return;
     const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
-    const bool full = i < 2 * Traits::kStages ? of_tier < Traits::kStages
-                                              : of_tier < Traits::kRowStages;
+    const bool full =
+        i < 2 * Traits::kStages ? of_tier < Traits::kStages : of_tier < Traits::kRowStages;
     InitBarrier(quantised.barriers + 8 * static_cast<uint32_t>(i),
                 full ? 32 * kCopyWarps : Traits::kWarps);
   }

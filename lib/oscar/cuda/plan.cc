@@ -42,8 +42,8 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
     for (int64_t block = 0; block < head_blocks; ++block) {
       // A request without tokens has one empty segment: somebody has to write its result.
       if (tokens[0] + tokens[1] == 0) {
-        segments.push_back({0, 0, 1, 0, static_cast<int32_t>(r), static_cast<int32_t>(block),
-                            Tier::kQuantised});
+        segments.push_back(
+            {0, 0, 1, 0, static_cast<int32_t>(r), static_cast<int32_t>(block), Tier::kQuantised});
       }
       for (const Tier tier : {Tier::kRows, Tier::kQuantised}) {
         const auto which = static_cast<size_t>(tier);
@@ -115,7 +115,8 @@ class Dealer {
 }  // namespace
 
 int64_t HeadsPerBlock(const DecodeShape& shape) {
-  int64_t heads = int64_t{1} << MaxHeadsLog2(shape.cache.dim, shape.cache.groups, shape.GroupSize());
+  int64_t heads =
+      int64_t{1} << MaxHeadsLog2(shape.cache.dim, shape.cache.groups, shape.GroupSize());
   while (shape.cache.heads % heads != 0) heads /= 2;
   return heads;
 }
