@@ -57,11 +57,12 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
       {"newest tokens kept in 16 bits",
        "The query's own token is one of them. auto: what the entries of --zoo were made for; "
        "256 without any."});
-  table.Text("flush", "N", &a.flush,
-             {"tokens that leave the recent window at a time",
-              "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
-              "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
-              "were made for; 1 without any."});
+  table.Text(
+      "flush", "N", &a.flush,
+      {"tokens that leave the recent window at a time",
+       "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
+       "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
+       "were made for; 1 without any."});
   table.Choice(
       "windows", &a.windows, {"on", "off"},
       {"whether sink and recent tokens stay in 16 bits", "off: every position is quantised."});
@@ -293,7 +294,10 @@ void AddGrid(cli::OptionTable& table, BenchArguments& a) {
              {"measure PyTorch's attention beside it",
               "Flash and cuDNN, on a contiguous cache. "
               "Needs the CUDA part of LibTorch."});
-  table.Flag("grid", &a.grid, {"measure this table", "--no-grid: --whole-model only."});
+  table.Text("write-tokens", "N", &a.write_tokens,
+             {"tokens of the prefill chunk whose cache write is measured",
+              "Beside the write of a decode step of each --batch; 0: no writes."});
+  table.Flag("grid", &a.grid, {"measure these tables", "--no-grid: --whole-model only."});
 }
 
 void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
@@ -338,6 +342,7 @@ BenchOptions ToOptions(const BenchArguments& a) {
   o.contexts = Counts("--context", a.contexts);
   o.step_contexts = Counts("--step-context", a.step_contexts);
   o.orders = Names(a.orders);
+  o.write_tokens = a.write_tokens == "0" ? 0 : ParseCount("--write-tokens", a.write_tokens);
   o.use_windows = a.windows == "on";
   o.windows = {a.sink, a.recent};
   o.group_size = a.group_size;

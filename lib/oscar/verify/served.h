@@ -15,7 +15,7 @@ namespace oscar {
 // What the user asked for; nullopt: as the manifests of the entries say.
 struct ServedSettings {
   std::optional<int64_t> sink, recent, flush;  // tokens
-  std::optional<int64_t> group_size;    // channels; 0: the whole head
+  std::optional<int64_t> group_size;           // channels; 0: the whole head
   std::optional<ScaleType> scale_type;
 };
 
