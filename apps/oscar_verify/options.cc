@@ -130,9 +130,9 @@ std::optional<int64_t> Count(const char* option, const std::string& text, int64_
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end || value < low || value > high) {
-    throw Error(ErrorCode::kUsage, std::string(option) +
-                                       ": expected auto or a whole number from 0 to " +
-                                       std::to_string(high) + ", found '" + text + "'");
+    throw Error(ErrorCode::kUsage, std::string(option) + ": expected auto or a whole number from " +
+                                       std::to_string(low) + " to " + std::to_string(high) +
+                                       ", found '" + text + "'");
   }
   return value;
 }

@@ -38,8 +38,8 @@ struct Data {
   }
   std::vector<float> Run(const std::optional<Windows>& windows, bool backwards = false) const {
     std::vector<float> o(static_cast<size_t>(s.tokens * s.q_heads * s.v_dim), NAN);
-    std::optional<QuantisedCache> cache;
-    if (windows) cache = QuantisedCache{K(true), V(true), *windows};
+    std::optional<TappedCache> cache;
+    if (windows) cache = TappedCache{K(true), V(true), *windows};
     CpuAttention attention(Q(), K(), V(), 1 / std::sqrt(static_cast<double>(s.k_dim)), s.window,
                            cache, {o.data(), s.tokens, s.q_heads, s.v_dim});
     for (int64_t i = 0; i < attention.pack_tasks(); ++i) attention.Pack(i);

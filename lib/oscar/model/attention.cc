@@ -116,7 +116,7 @@ HeadRows<T> RowsOf(const at::Tensor& x) {
 }
 
 at::Tensor OnCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const AttentionRule& rule, const std::optional<QuantisedCache>& cache) {
+                 const AttentionRule& rule, const std::optional<TappedCache>& cache) {
   at::Tensor o = at::empty({q.size(0), q.size(1), v.size(2)}, q.options());
   CpuAttention attention(RowsOf<const float>(q), RowsOf<const float>(k), RowsOf<const float>(v),
                          rule.scale, rule.window, cache, RowsOf<float>(o));
@@ -154,7 +154,7 @@ at::Tensor CacheAttention(const at::Tensor& q, const at::Tensor& k, const at::Te
   OSCAR_CHECK(windows.sink >= 0 && windows.recent >= 0 && windows.flush >= 1);
   if (rule.fused) {
     return OnCpu(q, k, v, rule,
-                 QuantisedCache{RowsOf<const float>(k_hat), RowsOf<const float>(v_hat), windows});
+                 TappedCache{RowsOf<const float>(k_hat), RowsOf<const float>(v_hat), windows});
   }
   return InBlocks(q.size(0), kQueryBlock, [&](int64_t begin, int64_t end) {
     return CacheBlock(q, k, v, k_hat, v_hat, rule, windows, begin, end);

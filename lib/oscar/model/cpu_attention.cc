@@ -168,17 +168,9 @@ int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; 
 
 }  // namespace
 
-KeyRange Intersect(const KeyRange& a, const KeyRange& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-KeyRange VisibleKeys(int64_t query, int64_t window) {
-  return {window > 0 ? std::max<int64_t>(0, query - window + 1) : 0, query + 1};
-}
-
 CpuAttention::CpuAttention(HeadRows<const float> q, HeadRows<const float> k,
                            HeadRows<const float> v, double scale, int64_t window,
-                           const std::optional<QuantisedCache>& cache, HeadRows<float> o)
+                           const std::optional<TappedCache>& cache, HeadRows<float> o)
     : q_(q),
       k_(k),
       // Exponentials are powers of two: log2(e) goes into the scale.
