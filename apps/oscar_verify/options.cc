@@ -309,7 +309,10 @@ void AddGrid(cli::OptionTable& table, BenchArguments& a) {
              {"measure PyTorch's attention beside it",
               "Flash and cuDNN, on a contiguous cache. "
               "Needs the CUDA part of LibTorch."});
-  table.Flag("grid", &a.grid, {"measure this table", "--no-grid: --whole-model only."});
+  table.Text("write-tokens", "N", &a.write_tokens,
+             {"tokens of the prefill chunk whose cache write is measured",
+              "Beside the write of a decode step of each --batch; 0: no writes."});
+  table.Flag("grid", &a.grid, {"measure these tables", "--no-grid: --whole-model only."});
 }
 
 void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
@@ -356,6 +359,7 @@ BenchOptions ToOptions(const BenchArguments& a) {
   o.contexts = Counts("--context", a.contexts);
   o.step_contexts = Counts("--step-context", a.step_contexts);
   o.orders = Names(a.orders);
+  o.write_tokens = a.write_tokens == "0" ? 0 : ParseCount("--write-tokens", a.write_tokens);
   o.use_windows = a.windows == "on";
   o.windows = {a.sink, a.recent};
   o.group_size = a.group_size;
