@@ -115,6 +115,11 @@ cli::OptionTable CalibrateTable(CalibrateArguments& arguments) {
       "oscar-calibrate --traces calibration.trace.h5 --clip 0.96,0.92 --model-name "
       "SmolLM2-135M-Instruct --out rotation_zoo/SmolLM2-135M-Instruct/public",
       "the public recipe throughout");
+  table.Document("calibration.md", "targets, compositions, gates and clip search");
+  table.Document("formats/trace.md", "the files it reads");
+  table.Document("formats/zoo.md", "the rotation files it writes");
+  table.Document("formats/zoo-manifest.md", "manifest.json");
+  table.Document("formats/output.md", "what --json and errors hold");
   return table;
 }
 

@@ -1,4 +1,5 @@
 #include "oscar/cli/program.h"
+#include "oscar/core/outputs.h"
 #include "oscar/dump/dump.h"
 #include "oscar/h5/file.h"
 #include "oscar/model/backend.h"
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   return oscar::cli::RunProgram(
       argc, argv, table, libraries,
       [&](const oscar::cli::CommonOptions& common, const oscar::RunContext& context) {
+        oscar::RefuseInputsAsOutputs({common.config}, {arguments.out});
         const oscar::DumpResult result = RunDump(ToOptions(arguments, common.force), context);
         return oscar::cli::Outcome{DumpText(result), DumpJson(result)};
       });

@@ -116,6 +116,12 @@ cli::OptionTable DumpTable(DumpArguments& a) {
       "oscar-dump --import tests/golden/official_vectors/calibration/A1_d16/dump --q-heads 4 "
       "--kv-heads 2 --out imported.trace.h5",
       "import a folder that the official dump hook wrote");
+  table.Document("formats/trace.md", "the file it writes");
+  table.Document("formats/tokenizers.md", "text, chat, question and token-id files");
+  table.Document("formats/model-weights.md", "models it reads");
+  table.Document("import.md", "importing official dumps");
+  table.Document("model-runner.md", "how a model is run");
+  table.Document("formats/output.md", "what --json and errors hold");
   return table;
 }
 

@@ -5,6 +5,7 @@
 #include "oscar/cli/program.h"
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
+#include "oscar/core/outputs.h"
 #include "oscar/metrics/selftest.h"
 #include "oscar/report/bench_report.h"
 #include "oscar/report/selftest_report.h"
@@ -22,6 +23,7 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
     const oscar::Value record = oscar::SelfTestRecord(ToValue(oscar::RunMetricSelfTests()));
     return {oscar::SelfTestText(record), record, record.At("verdict") == oscar::Value("pass")};
   }
+  oscar::RefuseInputsAsOutputs({common.config}, {arguments.html, arguments.report});
   oscar::CheckOutputs(arguments, common.force);
   const oscar::Value record = RunVerify(ToOptions(arguments), context);
   std::vector<oscar::TextFile> files;

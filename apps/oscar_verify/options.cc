@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "oscar/core/error.h"
+#include "oscar/core/outputs.h"
 
 namespace oscar {
 namespace {
@@ -179,6 +180,15 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
       "oscar-verify --model tests/golden/model_oracle/tiny/llama --text datasets/prose_heldout.txt "
       "--tokens 256 --window 128 --sink 4 --recent 16 --model-schemes bf16 naive",
       "baselines on a small model");
+  table.Document("metrics.md", "what is measured");
+  table.Document("quantiser.md", "the schemes");
+  table.Document("formats/gates.md", "--gates");
+  table.Document("formats/report.md", "--report and --json");
+  table.Document("formats/trace.md", "the traces it reads");
+  table.Document("formats/zoo.md", "the entries it reads");
+  table.Document("formats/tokenizers.md", "text, chat and question files");
+  table.Document("formats/output.md", "--selftest --json, errors");
+  table.Document("cli/oscar-verify-bench.md", "times of the kernels: oscar-verify bench");
   return table;
 }
 
@@ -203,6 +213,11 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
       resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
+  std::vector<fs::path> inputs = {arguments.model, arguments.gates};
+  for (const auto* list : {&arguments.zoo, &arguments.traces, &arguments.text}) {
+    inputs.insert(inputs.end(), list->begin(), list->end());
+  }
+  RefuseInputsAsOutputs(inputs, {arguments.html, arguments.report});
   for (const std::string& file : {arguments.html, arguments.report}) CheckOutput(file, force);
 }
 
@@ -294,7 +309,10 @@ void AddGrid(cli::OptionTable& table, BenchArguments& a) {
              {"measure PyTorch's attention beside it",
               "Flash and cuDNN, on a contiguous cache. "
               "Needs the CUDA part of LibTorch."});
-  table.Flag("grid", &a.grid, {"measure this table", "--no-grid: --whole-model only."});
+  table.Text("write-tokens", "N", &a.write_tokens,
+             {"tokens of the prefill chunk whose cache write is measured",
+              "Beside the write of a decode step of each --batch; 0: no writes."});
+  table.Flag("grid", &a.grid, {"measure these tables", "--no-grid: --whole-model only."});
 }
 
 void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
@@ -326,6 +344,8 @@ cli::OptionTable BenchTable(BenchArguments& a) {
   table.Section("Device and output");
   table.Text("device", "DEVICE", &a.device, {"cuda or cuda:<i>, a Hopper GPU", ""});
   table.Text("report", "FILE", &a.report, {"write the record of --json to a file", ""});
+  table.Document("formats/bench.md", "--report and --json");
+  table.Document("cuda.md", "the kernels");
   return table;
 }
 
@@ -339,6 +359,7 @@ BenchOptions ToOptions(const BenchArguments& a) {
   o.contexts = Counts("--context", a.contexts);
   o.step_contexts = Counts("--step-context", a.step_contexts);
   o.orders = Names(a.orders);
+  o.write_tokens = a.write_tokens == "0" ? 0 : ParseCount("--write-tokens", a.write_tokens);
   o.use_windows = a.windows == "on";
   o.windows = {a.sink, a.recent};
   o.group_size = a.group_size;

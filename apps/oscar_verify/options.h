@@ -43,6 +43,7 @@ struct BenchArguments {
   std::vector<std::string> step_contexts = {"30K", "60K", "100K", "128K"};
   std::vector<std::string> orders = {"random", "sequential"};
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, group_size = 0, sink = 64, recent = 256;
+  std::string write_tokens = "32K";
   std::string windows = "off", scale_dtype = "f32", device = "cuda", report;
   double memory_fraction = 0.9;
   bool grid = true, sdpa = true, whole_model = false;

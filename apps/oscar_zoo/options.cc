@@ -14,7 +14,8 @@ cli::OptionTable MakeZooTable(ZooOptions& options) {
                     "show: what a file or folder holds. validate: checks files and folders, exit "
                     "code 1 when one is not valid. env: settings of a serving engine for one "
                     "folder. diff: whether two files or two folders mean the same, exit code 1 "
-                    "when they are different."});
+                    "when rotations or, in two folders with manifests, settings of the cache "
+                    "are different."});
   table.Section("Provenance");
   table.List("traces", "F.trace.h5", &options.traces,
              {"validate: traces that the rotations should come from",
@@ -35,6 +36,16 @@ cli::OptionTable MakeZooTable(ZooOptions& options) {
   table.Example(
       "oscar-zoo env rotation_zoo/SmolLM2-135M-Instruct/seq16384_prompt8_group64 --engine sglang",
       "shell lines that set the engine's variables");
+  table.Example("oscar-zoo validate tests/golden/zoo_samples/Qwen3-4B-Thinking-2507",
+                "whether a folder of another producer can be served");
+  table.Example(
+      "oscar-zoo diff tests/golden/zoo_samples/Qwen3.5-4B/hadamard "
+      "tests/golden/zoo_samples/Qwen3.5-4B/calibrated",
+      "whether two folders mean the same (these two do not)");
+  table.Document("formats/zoo.md", "rotation files and folders");
+  table.Document("formats/zoo-manifest.md", "manifest.json");
+  table.Document("formats/zoo-report.md", "what --json holds, verdicts of diff, provenance");
+  table.Document("formats/torchfile.md", "how .pt files are read");
   return table;
 }
 

@@ -103,6 +103,7 @@ class Inputs {
     WriteTextFile(folder_ / "ids.txt", "1 2 3\n4 five 6\n");
     WriteTextFile(folder_ / "bigids.txt", "1 2 99999999\n");
     WriteTextFile(folder_ / "gates.json", "{\"schema\": \"oscar.gates/1\", \"gates\": [{}]}");
+    WriteTextFile(folder_ / "threads.conf", "threads = 1\n");
     WriteTextFile(folder_ / "unknown.conf", "tokenz = 5\n");
     WriteTextFile(folder_ / "nested.conf", "# settings\nconfig = \"other.conf\"\n");
     WriteTextFile(folder_ / "open.conf", "text = [\"a#b.txt\",\n");
@@ -545,6 +546,54 @@ std::vector<Case> Cases() {
         "@out/r.html", "--report", "@out/" + std::string(252, 'r')},
        kFailed,
        "cannot create"},
+      // --force replaces results, never what the run reads.
+      {"DumpOverItsText",
+       "oscar-dump",
+       {"--model", "@model", "--text", "@text.txt", "--out", "@text.txt", "--force"},
+       kUsage,
+       "text.txt is an input"},
+      {"DumpOverItsConfiguration",
+       "oscar-dump",
+       {"--config", "@threads.conf", "--model", "@model", "--text", "@text.txt", "--out",
+        "@threads.conf", "--force"},
+       kUsage,
+       "threads.conf is an input"},
+      {"CalibrateOverItsTrace",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@trace", "--force"},
+       kUsage,
+       "trace is an input"},
+      {"CalibrateOverTheFolderOfItsTrace",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@out/..", "--force"},
+       kUsage,
+       "trace, an input"},
+      {"CalibrateOverAnotherFolder",
+       "oscar-calibrate",
+       {"--traces", "@trace", "--model-name", "m", "--out", "@gpt", "--force"},
+       kFailed,
+       "config.json is no part of a zoo entry"},
+      {"VerifyReportOverItsTrace",
+       "oscar-verify",
+       {"--traces", "@heldout", "--report", "@out/../heldout", "--force"},
+       kUsage,
+       "heldout is an input"},
+      {"VerifyHtmlOverItsGates",
+       "oscar-verify",
+       {"--traces", "@heldout", "--gates", "@gates.json", "--html", "@gates.json", "--force"},
+       kUsage,
+       "gates.json is an input"},
+      {"VerifyReportOverAManifest",
+       "oscar-verify",
+       {"--traces", "@heldout", "--zoo", "@entry", "--report", "@entry/manifest.json", "--force"},
+       kUsage,
+       "is a file of"},
+      {"VerifyReportOverItsConfiguration",
+       "oscar-verify",
+       {"--config", "@threads.conf", "--traces", "@heldout", "--report", "@threads.conf",
+        "--force"},
+       kUsage,
+       "threads.conf is an input"},
       {"ZooShowJunk", "oscar-zoo", {"show", "@junk"}, kFailed, "junk"},
       {"ZooShowEmptyFile", "oscar-zoo", {"show", "@empty"}, kFailed, "empty"},
       {"ZooShowMissing", "oscar-zoo", {"show", "@missing"}, kFailed, "missing"},
@@ -597,6 +646,28 @@ TEST(GoodInput, ARecordOfAModelsRunHoldsItsSettings) {
   EXPECT_EQ(run.At("seconds").Find("traces"), nullptr);
   EXPECT_TRUE(run.At("threads").is_int());
   EXPECT_TRUE(run.At("processor").is_string());
+}
+
+// --quiet silences the note, not the fact.
+TEST(GoodInput, AShortTextIsSaidInTheSummary) {
+  const Inputs& inputs = Inputs::Get();
+  const fs::path folder = test::FreshFolder("good_input_short");
+  std::vector<std::string> arguments = {"--model",  inputs.Resolve("@model"),
+                                        "--text",   inputs.Resolve("@heldout.txt"),
+                                        "--tokens", "1000000000",
+                                        "--window", "64",
+                                        "--out",    (folder / "t.h5").string(),
+                                        "--quiet",  "--dry-run"};
+  const test::ProcessResult text = test::Run("oscar-dump", arguments, folder / "run");
+  EXPECT_THAT(text.out, HasSubstr(", 1000000000 asked for")) << text.err;
+  EXPECT_EQ(text.err, "");
+  arguments.push_back("--json");
+  const test::ProcessResult json = test::Run("oscar-dump", arguments, folder / "run");
+  const Value record = Value::FromJson(json.out, "standard output");
+  EXPECT_EQ(record.At("tokens_asked"), Value(1000000000));
+  arguments[5] = "64";
+  EXPECT_THAT(test::Run("oscar-dump", arguments, folder / "run").out,
+              testing::Not(HasSubstr("asked for")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),

@@ -42,6 +42,7 @@ struct Fixture {
     table.Text("name", "NAME", &options.name, {"name", ""});
     table.Choice("mode", &options.mode, {"sort", "bisect"}, {"mode", ""});
     AddCommonOptions(table, common);
+    table.Document("formats/test.md", "a format");
   }
 
   void Parse(const std::vector<std::string>& arguments) {
@@ -234,6 +235,32 @@ TEST(Options, BracketsOnTheCommandLineAreText) {
   EXPECT_EQ(f.options.name, "[x]");
 }
 
+// What was wrong, in the order of the command line, and what was probably meant.
+TEST(Options, UnknownNamesAreAnsweredWithTheNearestOne) {
+  const auto failure = [](const std::vector<std::string>& arguments) {
+    Fixture f;
+    try {
+      f.Parse(arguments);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      return std::string(error.what()) + "|" + error.hint();
+    }
+    return std::string();
+  };
+  EXPECT_THAT(failure({"--trcaes", "x"}),
+              testing::StartsWith("unknown option --trcaes|did you mean --traces?"));
+  EXPECT_THAT(failure({"--windw=7"}),
+              testing::StartsWith("unknown option --windw|did you mean --window?"));
+  EXPECT_THAT(failure({"--no-resum"}), HasSubstr("|did you mean --no-resume?"));
+  EXPECT_THAT(failure({"--zzzzzzzz"}),
+              testing::StartsWith("unknown option --zzzzzzzz|oscar-test -h lists"));
+  EXPECT_THAT(failure({"--", "y"}), testing::StartsWith("unexpected argument 'y'|"));
+  const std::filesystem::path file = test::FreshFolder("options_typo") / "a.conf";
+  WriteTextFile(file, "windwo = 7\n");
+  EXPECT_THAT(failure({"--config", file.string()}),
+              HasSubstr("unknown key 'windwo'|did you mean window?"));
+}
+
 TEST(Options, HelpNamesEveryOption) {
   Fixture f;
   for (const std::string& help : {ShortHelp(f.table), LongHelp(f.table), MarkdownPage(f.table)}) {
@@ -243,6 +270,14 @@ TEST(Options, HelpNamesEveryOption) {
     }
     EXPECT_THAT(help, HasSubstr("130 interrupted"));
   }
+  for (const OptionRow& row : f.table.rows()) {
+    if (row.short_name.empty()) continue;
+    EXPECT_THAT(ShortHelp(f.table), HasSubstr("-" + row.short_name + ", --" + row.name));
+    EXPECT_THAT(MarkdownPage(f.table), HasSubstr("| `-" + row.short_name + "`, `--" + row.name));
+  }
+  EXPECT_THAT(MarkdownPage(f.table), HasSubstr("| `-h`, `--help` |"));
+  EXPECT_THAT(MarkdownPage(f.table), HasSubstr("[formats/test.md](../formats/test.md): a format"));
+  EXPECT_THAT(LongHelp(f.table), HasSubstr("docs/formats/test.md"));
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(default 2048)"));
   EXPECT_THAT(ShortHelp(f.table), HasSubstr("(required)"));
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));

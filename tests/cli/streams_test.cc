@@ -56,6 +56,18 @@ TEST(Streams, MessagesThatNobodyCanReadChangeNoExitCode) {
   EXPECT_EQ(Shell("", "oscar-zoo", "show no-such-file", "2>/dev/full").exit_code, 3);
 }
 
+TEST(Streams, VerboseSaysOptionsAndCostsOnStandardError) {
+  const std::string zoo = "validate '" + test::ZooSamples().string() + "/Qwen3.5-4B/hadamard' ";
+  const test::ProcessResult plain = Shell("", "oscar-zoo", zoo, "");
+  const test::ProcessResult verbose = Shell("", "oscar-zoo", zoo + "--verbose --threads 3", "");
+  EXPECT_EQ(verbose.out, plain.out);
+  EXPECT_EQ(plain.err, "");
+  EXPECT_THAT(verbose.err, HasSubstr("oscar-zoo: --threads 3 (command line)"));
+  EXPECT_THAT(verbose.err, HasSubstr("oscar-zoo: 3 threads"));
+  EXPECT_THAT(verbose.err, testing::ContainsRegex("oscar-zoo: total: .* s, [0-9]+ MiB of memory"));
+  EXPECT_EQ(Shell("", "oscar-zoo", zoo + "--verbose --quiet", "").err, "");
+}
+
 #ifdef OSCAR_TEST_TORCH
 std::string DumpArguments(const fs::path& out) {
   return "--model '" + (test::ModelOracle() / "tiny" / "qwen3").string() + "' --token-ids '" +
@@ -88,7 +100,7 @@ TEST(Streams, AFullDiskIsOneClearLineAndCanBeResumed) {
   ASSERT_EQ(Shell("", "oscar-dump", DumpArguments(folder / "whole.h5"), "").exit_code, 0);
   for (const int blocks : {1, 20, 200, 1000}) {
     const fs::path out = folder / "t.h5";
-    const std::string limit = "trap '' XFSZ; ulimit -f " + std::to_string(blocks) + "; ";
+    const std::string limit = "ulimit -f " + std::to_string(blocks) + "; ";
     const test::ProcessResult result =
         Shell(limit, "oscar-dump", DumpArguments(out) + " --quiet", "");
     EXPECT_EQ(result.exit_code, 3) << blocks << ": " << result.err;
@@ -97,12 +109,38 @@ TEST(Streams, AFullDiskIsOneClearLineAndCanBeResumed) {
     EXPECT_THAT(result.err, Not(HasSubstr("time = ")));
     EXPECT_LE(std::ranges::count(result.err, '\n'), 2) << result.err;  // the error and a hint
     EXPECT_FALSE(fs::exists(out));
+    // What to do about it, once there is something to continue.
+    if (fs::exists(folder / "t.h5.part" / "header.h5")) {
+      EXPECT_THAT(result.err, HasSubstr("--resume"));
+    }
     const test::ProcessResult resumed =
         Shell("", "oscar-dump", DumpArguments(out) + " --resume", "");
     EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
     EXPECT_EQ(test::Slurp(out), test::Slurp(folder / "whole.h5"));
     fs::remove(out);
   }
+}
+
+TEST(Streams, AFullDiskLeavesNoHalfEntryAndNoHalfReport) {
+  const fs::path folder = test::FreshFolder("streams_full_entry");
+  WriteIds(folder);
+  ASSERT_EQ(Shell("", "oscar-dump", DumpArguments(folder / "t.h5"), "").exit_code, 0);
+  const std::string traces = "--sink 4 --recent 16 --traces '" + (folder / "t.h5").string() + "' ";
+  const auto before = test::Snapshot(folder);
+  test::ProcessResult result =
+      Shell("ulimit -f 1; ", "oscar-calibrate",
+            traces + "--min-tokens-per-dim 0 --clip off --model-name m --out '" +
+                (folder / "entry").string() + "'",
+            "");
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("File too large"));
+  EXPECT_EQ(test::Snapshot(folder), before);
+  result = Shell(
+      "ulimit -f 1; ", "oscar-verify",
+      traces + "--schemes bf16,naive --quiet --report '" + (folder / "r.json").string() + "'", "");
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("File too large"));
+  EXPECT_EQ(test::Snapshot(folder), before);
 }
 #endif
 

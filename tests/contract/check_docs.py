@@ -10,6 +10,7 @@ import sys
 
 # Words that would speak of how the project is developed, or of one machine.
 PRIVATE = re.compile(r"/work/|/root/|\bsession\b.*\bagent\b|\bsubagent|issue #?\d|/tmp/wt-", re.I)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
 PATH = re.compile(r"`((?:apps|lib|tests|docs|scripts|configs|datasets|rotation_zoo)/[\w./<>*-]+)`")
 FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 # Flags of other programs that our documents show.
@@ -17,7 +18,7 @@ FOREIGN = {"preset", "build", "install", "prefix", "no-deps", "target", "label-r
            "format", "output-on-failure", "parallel", "bin", "repeats", "write", "self-test", "help",
            "kv-cache-dtype", "kv-cache-quant-group-size", "prefill-attention-backend",
            "decode-attention-backend", "page-size", "chunked-prefill-size", "tp", "model-path",
-           "disable-radix-cache", "break-system-packages", "work", "quick", "help-markdown", "stage", "test-dir"}
+           "disable-radix-cache", "break-system-packages", "work", "quick", "help-markdown", "stage", "test-dir", "only", "gtest"}
 
 
 def documents(root):
@@ -40,6 +41,23 @@ def program_pages(build):
     return pages
 
 
+def link_problems(root):
+    """Links that lead nowhere, and documents that nobody finds from docs/README.md."""
+    problems, linked = [], set()
+    for path in documents(root):
+        for target in LINK.findall(path.read_text()):
+            found = (path.parent / target).resolve()
+            if not found.exists():
+                problems.append(f"{path.relative_to(root)}: links to {target}, which does not exist")
+            if path == root / "docs/README.md":
+                linked.add(found)
+    for path in documents(root):
+        if path.name != "README.md" or path.parent.parent == root:
+            if path not in linked and path != root / "docs/README.md":
+                problems.append(f"docs/README.md does not link {path.relative_to(root)}")
+    return problems
+
+
 def main():
     root, build = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
     write = "--write" in sys.argv
@@ -59,6 +77,7 @@ def main():
     # Without LibTorch two programs are not built; their pages still name their flags.
     for page in (root / "docs/cli").glob("*.md"):
         known |= set(FLAG.findall(page.read_text()))
+    problems += link_problems(root)
     files = documents(root)
     if not files:
         problems.append("no document found")

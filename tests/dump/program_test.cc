@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <thread>
@@ -180,6 +181,12 @@ TEST_F(Program, ResumeWithOtherOptionsSaysWhatDiffers) {
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("moments"));
   EXPECT_THAT(result.err, HasSubstr("--force"));
+  // A machine with other cores has another default.
+  std::vector<std::string> arguments = Arguments("a.trace.h5", {"--resume"});
+  *std::find(arguments.begin(), arguments.end(), "1") = "2";
+  result = Run(arguments);
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("hint: give --threads 1 "));
   result = Run(Arguments("a.trace.h5"));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("unfinished run"));

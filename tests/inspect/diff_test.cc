@@ -1,9 +1,12 @@
 // Files that mean the same although their bytes differ, and files that do not.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <optional>
 
 #include "inspect/fits.h"
 #include "oscar/core/error.h"
@@ -167,6 +170,119 @@ TEST_F(Diff, Folders) {
   EXPECT_TRUE(report.record.At("manifest").AsArray().empty());  // volatile parts do not count
   options.inputs[1] /= "k_rotation.pt";
   EXPECT_THROW(RunInspect(options, context_), Error);
+}
+
+class DiffOfEntries : public Diff {
+ protected:
+  static Value Manifest() {
+    Value manifest;
+    manifest["group_size"] = 16;
+    manifest["scale_dtype"] = "f32";
+    manifest["grouping"] = "layer";
+    manifest["windows"] = Value::Object{{"sink", 64}, {"recent", 128}};
+    manifest["targets"] = Value::Object{{"key", "qqt"}, {"value", "sst"}};
+    for (const char* side : {"key", "value"}) {
+      manifest["clip"][side] = Value::Object{{"4", 0.9}, {"5", 0.9}, {"7", 0.95}};
+      manifest["clip"]["single"][side] = 0.9;
+      for (int layer = 0; layer < 30; ++layer) {
+        manifest["clip"]["curves"][side][std::to_string(layer)] = Value::Array{0.1, 0.2};
+      }
+    }
+    return manifest;
+  }
+  fs::path Write(const std::string& name, const std::optional<Value>& manifest) {
+    ZooFile key = File(fit_);
+    for (const int64_t layer : {5, 7}) key.layers[layer] = key.layers.at(4);
+    ZooFile value = key;
+    value.objective = "sst_r_h_pbr";
+    WriteZooEntry(folder_ / name, key, value, "k_rotation.pt", "v_rotation.pt",
+                  manifest.value_or(Value()), false);
+    if (!manifest) fs::remove(folder_ / name / "manifest.json");
+    return folder_ / name;
+  }
+  InspectReport CompareEntries(const std::optional<Value>& a, const std::optional<Value>& b) {
+    fs::remove_all(folder_ / "a");
+    fs::remove_all(folder_ / "b");
+    InspectOptions options;
+    options.command = "diff";
+    options.inputs = {Write("a", a), Write("b", b)};
+    return RunInspect(options, context_);
+  }
+};
+
+// Equal rotations that are served differently do not mean the same.
+TEST_F(DiffOfEntries, EverySettingCounts) {
+  const std::pair<std::string, std::function<void(Value&)>> changes[] = {
+      {"windows.sink: 64 != 128", [](Value& m) { m["windows"]["sink"] = 128; }},
+      {"windows.recent: 128 != null",
+       [](Value& m) { m["windows"].MutableObject().erase("recent"); }},
+      {"group_size: 16 != 8", [](Value& m) { m["group_size"] = 8; }},
+      {"scale_dtype: \"f32\" != \"f16\"", [](Value& m) { m["scale_dtype"] = "f16"; }},
+      {"targets.key: \"qqt\" != \"ktk\"", [](Value& m) { m["targets"]["key"] = "ktk"; }},
+      {"grouping: \"layer\" != \"head\"", [](Value& m) { m["grouping"] = "head"; }},
+      {"clip.single.value: 0.9 != 1", [](Value& m) { m["clip"]["single"]["value"] = 1; }},
+      {"clip.value of layer 7: 0.95 != 0.5", [](Value& m) { m["clip"]["value"]["7"] = 0.5; }},
+      {"clip.key of layer 4: 0.9 != none",
+       [](Value& m) { m["clip"]["key"].MutableObject().erase("4"); }},
+      {"clip.key of layers 4, 5: 0.9 != 0.5",
+       [](Value& m) { m["clip"]["key"]["4"] = m["clip"]["key"]["5"] = 0.5; }}};
+  for (const auto& [line, change] : changes) {
+    Value changed = Manifest();
+    change(changed);
+    const InspectReport report = CompareEntries(Manifest(), changed);
+    EXPECT_FALSE(report.passed) << line;
+    EXPECT_EQ(report.record.At("verdict").AsString(), "different_settings") << line;
+    EXPECT_EQ(report.record.At("key").At("verdict").AsString(), "equal");
+    EXPECT_EQ(report.record.At("settings"), Value(Value::Array{line}));
+    EXPECT_TRUE(report.record.At("manifest").AsArray().empty()) << line;
+    EXPECT_THAT(report.text, testing::StartsWith("verdict: different_settings\nsettings: "));
+    EXPECT_THAT(report.text, HasSubstr("\n  " + line + "\n"));
+  }
+}
+
+// Without a size, a group is the head of 16 channels.
+TEST_F(DiffOfEntries, ZeroIsOneGroupPerHead) {
+  Value whole = Manifest(), half = Manifest();
+  whole["group_size"] = 0;
+  half["group_size"] = 8;
+  EXPECT_EQ(CompareEntries(Manifest(), whole).record.At("verdict").AsString(), "equal");
+  EXPECT_EQ(CompareEntries(half, whole).record.At("verdict").AsString(), "different_settings");
+}
+
+// Measured losses are many and serve nothing: they are counted in text, and whole in JSON.
+TEST_F(DiffOfEntries, WhatIsNotServedDoesNotCount) {
+  Value changed = Manifest();
+  changed["composition"] = std::string(300, 'x');
+  for (int layer = 0; layer < 30; ++layer) {
+    changed["clip"]["curves"]["key"][std::to_string(layer)] = Value::Array{0.3};
+  }
+  const InspectReport report = CompareEntries(Manifest(), changed);
+  EXPECT_TRUE(report.passed);
+  EXPECT_EQ(report.record.At("verdict").AsString(), "equal");
+  EXPECT_TRUE(report.record.At("settings").AsArray().empty());
+  EXPECT_EQ(report.record.At("manifest").AsArray().size(), 31U);
+  EXPECT_THAT(report.text, HasSubstr("\n  clip.curves: 30 differ\n"));
+  EXPECT_THAT(report.text, HasSubstr("composition: null != \"xxx"));
+}
+
+TEST_F(DiffOfEntries, AMissingManifestIsSaid) {
+  const InspectReport first = CompareEntries(Manifest(), std::nullopt);
+  EXPECT_EQ(first.record.At("verdict").AsString(), "equal");
+  EXPECT_EQ(first.record.At("manifest_in").AsString(), "first");
+  EXPECT_THAT(first.text, HasSubstr("only the first has one, settings are not compared"));
+  EXPECT_EQ(CompareEntries(std::nullopt, Manifest()).record.At("manifest_in").AsString(), "second");
+  EXPECT_EQ(CompareEntries(Manifest(), Manifest()).record.At("manifest_in").AsString(), "both");
+  EXPECT_EQ(CompareEntries(std::nullopt, std::nullopt).record.At("manifest_in").AsString(), "none");
+}
+
+TEST_F(Diff, LongMetadataIsCutWithAWord) {
+  ZooFile a = File(fit_), b = File(fit_);
+  a.extra["other"] = b.extra["other"] = 1;
+  for (int i = 0; i < 25; ++i) b.extra[fmt::format("note_{:02}", i)] = std::string(200, 'y');
+  const InspectReport report = Compare(a, b);
+  EXPECT_THAT(report.text, HasSubstr("note_19: null != \"yyy"));
+  EXPECT_THAT(report.text, HasSubstr("... and 5 more"));
+  EXPECT_EQ(report.record.At("file").At("metadata").AsArray().size(), 25U);
 }
 
 }  // namespace

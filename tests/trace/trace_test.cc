@@ -189,6 +189,25 @@ TEST(Trace, ResumeListsWhatDiffers) {
   EXPECT_FALSE(TraceWriter(file, other, true, true).HasLayer(0));
 }
 
+// Nobody gave the number of threads or the revision, so "give the options of the first run" is no
+// help.
+TEST(Trace, ResumeSaysWhatCanBeDone) {
+  const fs::path file = FreshFolder("trace_hints") / "a.trace.h5";
+  TraceHeader header = FakeHeader({8, 9}, 1, {0, 1});
+  header.manifest["threads"] = 3;
+  header.manifest["git_revision"] = "abc";
+  { TraceWriter(file, header, false, false).WriteLayer(FakeLayer(0, header)); }
+  const auto hint = [&](const char* key, const Value& value) {
+    TraceHeader other = header;
+    other.manifest[key] = value;
+    return Thrown([&] { TraceWriter(file, other, true, false); }).hint();
+  };
+  EXPECT_THAT(hint("model_id", "another"), HasSubstr("options of the first run"));
+  EXPECT_THAT(hint("threads", 2), HasSubstr("--threads 3"));
+  EXPECT_THAT(hint("git_revision", "def"), HasSubstr("only the build that began"));
+  EXPECT_THAT(hint("git_revision", "def"), testing::Not(HasSubstr("options of the first run")));
+}
+
 TEST(Trace, TwoProcessesCannotWriteOneTrace) {
   const fs::path file = FreshFolder("trace_lock") / "a.trace.h5";
   const TraceHeader header = FakeHeader({8}, 1, {0});

@@ -5,6 +5,8 @@
 #include <charconv>
 
 #include "oscar/core/error.h"
+#include "oscar/core/outputs.h"
+#include "oscar/zoo/entry.h"
 
 namespace oscar {
 namespace {
@@ -120,10 +122,13 @@ void CalibrateOptions::Check() const {
                             fit.gates.min_tokens_per_dim));
   }
   if (clip.policy == ClipPolicy::kSearch) clip.grid.Ratios();
+  RefuseInputsAsOutputs(traces, {out});
   if (std::filesystem::exists(out) && !force) {
     throw Error(ErrorCode::kIo, fmt::format("{}: exists already", out.string()),
                 "choose another folder or pass --force");
   }
+  // Now, and not after the work that it would be in vain.
+  if (std::filesystem::exists(out)) RequireReplaceableEntry(out);
 }
 
 }  // namespace oscar

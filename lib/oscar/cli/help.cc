@@ -89,6 +89,10 @@ std::string Help(const OptionTable& table, bool with_detail) {
     for (const auto& [command, what] : table.examples()) {
       out += fmt::format("\nExample, {}:\n  {}\n", what, command);
     }
+    if (!table.documents().empty()) out += "\nDocuments:\n";
+    for (const auto& [page, what] : table.documents()) {
+      out += fmt::format("  {:<{}}{}\n", "docs/" + page, kTextColumn, what);
+    }
   }
   return out + "\n" + std::string(kExitCodes);
 }
@@ -125,10 +129,16 @@ std::string MarkdownPage(const OptionTable& table) {
     if (!by_default.empty()) text += fmt::format(" ({})", by_default);
     if (!row.text.detail.empty()) text += ". " + row.text.detail;
     const std::string value = row.value_name.empty() ? "" : " " + row.value_name;
-    out += fmt::format("| `--{}{}` | {} |\n", row.name, Escaped(value), Escaped(text));
+    const std::string letter = row.short_name.empty() ? "" : fmt::format("`-{}`, ", row.short_name);
+    out += fmt::format("| {}`--{}{}` | {} |\n", letter, row.name, Escaped(value), Escaped(text));
   }
+  out += "| `-h`, `--help` | -h: one line per option; --help: everything |\n";
   for (const auto& [command, what] : table.examples()) {
     out += fmt::format("\nExample, {}:\n\n```\n{}\n```\n", what, command);
+  }
+  if (!table.documents().empty()) out += "\n## Documents\n\n";
+  for (const auto& [page, what] : table.documents()) {
+    out += fmt::format("- [{}](../{}): {}\n", page, page, what);
   }
   return out + "\n" + std::string(kExitCodes);
 }

@@ -74,6 +74,10 @@ void OptionTable::Required() { rows_.back().required = true; }
 
 void OptionTable::Short(std::string letter) { rows_.back().short_name = std::move(letter); }
 
+void OptionTable::Document(std::string page, std::string what) {
+  documents_.emplace_back(std::move(page), std::move(what));
+}
+
 void OptionTable::Example(std::string command, std::string what) {
   examples_.emplace_back(std::move(command), std::move(what));
 }
@@ -93,7 +97,10 @@ void AddCommonOptions(OptionTable& table, CommonOptions& common) {
        "Sorted keys, one object on standard output; errors are JSON too, on standard error."});
   table.Flag("quiet", &common.quiet, {"print only results and errors", "Default: off."});
   table.Short("q");
-  table.Flag("verbose", &common.verbose, {"print decisions and timings", "Never changes results."});
+  table.Flag("verbose", &common.verbose,
+             {"also print version, options given, total time and memory",
+              "On standard error; oscar-verify also prints its errors by layer. Numbers stay the "
+              "same."});
   table.Short("v");
   table.Choice(
       "color", &common.color, {"auto", "always", "never"},

@@ -13,7 +13,7 @@ namespace oscar::cli {
 
 // Where an option's text stands in help and documentation.
 struct OptionText {
-  std::string brief;   // one line, for -h
+  std::string brief;   // a few words, for -h
   std::string detail;  // further sentences for --help: default, range, unit, consequences
 };
 
@@ -55,7 +55,9 @@ class OptionTable {
   void Short(std::string letter);
   // The program writes no files: it has no --force.
   void WritesNothing() { writes_ = false; }
-  // A command line shown in --help and executed by a test.
+  // A page of docs/ ("formats/trace.md"), named in --help and linked from the program's own page.
+  void Document(std::string page, std::string what);
+  // A command line shown in --help.
   void Example(std::string command, std::string what);
 
   bool writes() const { return writes_; }
@@ -63,6 +65,7 @@ class OptionTable {
   const std::string& summary() const { return summary_; }
   const std::vector<OptionRow>& rows() const { return rows_; }
   const OptionRow* positional() const { return has_positional_ ? &positional_ : nullptr; }
+  const std::vector<std::pair<std::string, std::string>>& documents() const { return documents_; }
   const std::vector<std::pair<std::string, std::string>>& examples() const { return examples_; }
 
  private:
@@ -73,10 +76,10 @@ class OptionTable {
   OptionRow positional_;
   bool has_positional_ = false;
   bool writes_ = true;
-  std::vector<std::pair<std::string, std::string>> examples_;
+  std::vector<std::pair<std::string, std::string>> documents_, examples_;
 };
 
-// Text of -h (one line per option) and of --help.
+// Text of -h (a brief text per option) and of --help.
 std::string ShortHelp(const OptionTable& table);
 std::string LongHelp(const OptionTable& table);
 // The Markdown page docs/cli/<program>.md; a contract test compares it with the file.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -9,6 +10,7 @@
 #include "oscar/cli/options.h"
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
+#include "oscar/core/printable.h"
 
 namespace oscar::cli {
 namespace {
@@ -101,6 +103,40 @@ std::string ConfigText(const OptionRow& row) {
   return fmt::format("[{}]", fmt::join(quoted, ", "));
 }
 
+// Insertions, deletions, replacements and swaps of neighbours between two names.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d.back().back();
+}
+
+// The name that was probably meant, or what lists them all. `dashes` stand before an option.
+std::string HintFor(const OptionTable& table, std::string_view wrong, std::string_view dashes) {
+  std::string best;
+  size_t least = wrong.size() < 5 ? 2 : 3;  // at most one slip in a short name, two in others
+  for (const OptionRow& row : table.rows()) {
+    const bool negated = std::holds_alternative<bool*>(row.target) && wrong.starts_with("no-");
+    const std::string name = (negated ? "no-" : "") + row.name;
+    const size_t distance = EditDistance(wrong, name);
+    if (distance >= least) continue;
+    least = distance;
+    best = name;
+  }
+  const std::string list = fmt::format("{} -h lists the options", table.program());
+  return best.empty() ? list : fmt::format("did you mean {}{}? {}", dashes, best, list);
+}
+
 RawValues ReadConfig(const OptionTable& table, const std::string& path) {
   std::string text;
   try {
@@ -114,7 +150,7 @@ RawValues ReadConfig(const OptionTable& table, const std::string& path) {
     const auto known = [&](const OptionRow& row) { return row.name == item.key; };
     if (std::none_of(table.rows().begin(), table.rows().end(), known)) {
       throw Error(ErrorCode::kUsage, fmt::format("{}: unknown key '{}'", at, item.key),
-                  fmt::format("{} --help lists the options", table.program()));
+                  HintFor(table, item.key, ""));
     }
     if (!IsConfigKey(item.key)) {
       throw Error(ErrorCode::kUsage,
@@ -127,6 +163,22 @@ RawValues ReadConfig(const OptionTable& table, const std::string& path) {
     }
   }
   return values;
+}
+
+// What is left of a command line, in its order: a wrong option, else a word that nothing takes.
+[[noreturn]] void RefuseRest(const OptionTable& table, std::vector<std::string> rest) {
+  std::erase(rest, "--");
+  for (const std::string& word : rest) {
+    const std::string name = word.substr(0, word.find('='));
+    const size_t begin = name.find_first_not_of('-');
+    if (begin == 0 || begin == std::string::npos) continue;
+    throw Error(ErrorCode::kUsage, fmt::format("unknown option {}", Printable(name)),
+                HintFor(table, std::string_view(name).substr(begin), "--"));
+  }
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("unexpected argument '{}'", rest.empty() ? "--" : Printable(rest.front())),
+      fmt::format("{} -h lists the options", table.program()));
 }
 
 constexpr int kMostValues = 1 << 20;
@@ -158,6 +210,8 @@ RawValues SplitArguments(const OptionTable& table, const std::vector<std::string
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(reversed);
+  } catch (const CLI::ExtrasError&) {
+    RefuseRest(table, app.remaining());
   } catch (const CLI::Error& e) {
     throw Error(ErrorCode::kUsage, e.what(),
                 fmt::format("{} -h lists the options", table.program()));

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include "oscar/cli/messages.h"
 #include "oscar/cli/terminal.h"
 #include "oscar/core/error.h"
+#include "oscar/core/printable.h"
 #include "oscar/core/version.h"
 
 namespace oscar::cli {
@@ -41,6 +44,10 @@ void InstallHandlers(CancelToken* cancel) {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // A file beyond the limit of its size then fails like one on a full disk, with a message.
+  action.sa_handler = SIG_IGN;
+  action.sa_flags = 0;
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 // A standard stream that was closed by the caller would give its number to the next file that is
@@ -118,6 +125,26 @@ TerminalOptions TerminalFor(const CommonOptions& common) {
   return options;
 }
 
+// --verbose: what was decided before the work starts.
+void TellDecisions(const std::vector<EffectiveOption>& effective, int64_t threads,
+                   Progress& progress) {
+  progress.Info(fmt::format("{} ({}), {}", Version(), GitRevision(), CompilerName()));
+  for (const EffectiveOption& option : effective) {
+    if (option.origin == "default") continue;
+    progress.Info(fmt::format("--{} {} ({})", option.name, option.value, option.origin));
+  }
+  progress.Info(Counted(threads, "thread"));
+}
+
+// --verbose: what it took.
+void TellCosts(std::chrono::steady_clock::time_point start, Progress& progress) {
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  progress.Info(fmt::format("total: {}, {:.0f} MiB of memory at most", DurationText(spent.count()),
+                            static_cast<double>(usage.ru_maxrss) / 1024));  // given in KiB
+}
+
 struct Parsed {
   CommonOptions common;
   std::vector<EffectiveOption> effective;
@@ -138,7 +165,10 @@ int Run(OptionTable& table, const LibraryVersions& libraries, Parsed& parsed,
   InstallHandlers(&cancel);
   TerminalProgress terminal(table.program(), TerminalFor(common));
   const RunContext context{&terminal, &cancel, static_cast<int>(common.threads)};
+  const auto start = std::chrono::steady_clock::now();
+  if (common.verbose) TellDecisions(parsed.effective, common.threads, terminal);
   const Outcome outcome = body(common, context);
+  if (common.verbose) TellCosts(start, terminal);
   terminal.PrintSummary();
   const std::string text = common.json ? outcome.json.ToJson(2) + "\n" : outcome.text;
   const int printed = PrintText(table.program(), text);

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "oscar/core/error.h"
+#include "oscar/core/outputs.h"
 #include "oscar/core/printable.h"
 #include "oscar/dump/manifest.h"
 #include "oscar/dump/runs.h"
@@ -20,6 +21,11 @@ void RequireUsage(bool fine, const std::string& message, const std::string& hint
 void CheckOptions(const DumpOptions& o) {
   RequireUsage(o.model.empty() != o.import_dir.empty(), "give either --model or --import");
   RequireUsage(!o.out.empty() || o.dry_run, "--out is missing");
+  std::vector<std::filesystem::path> inputs = {o.model, o.token_ids, o.import_dir};
+  inputs.insert(inputs.end(), o.text.begin(), o.text.end());
+  if (!o.out.empty() && !std::filesystem::is_directory(o.out)) {
+    RefuseInputsAsOutputs(inputs, {o.out, o.out.string() + ".part"});
+  }
   RequireUsage(o.tokens >= 0 && o.rows_tokens >= 0, "token counts cannot be negative");
   ParseMomentList(o.moments);
   if (!o.model.empty()) {
@@ -71,6 +77,8 @@ CaptureSpec SpecOf(const DumpOptions& options, int64_t row_sequences) {
 DumpResult ResultOf(const DumpOptions& options, const TraceHeader& header) {
   DumpResult result;
   result.path = options.out;
+  result.tokens_asked =
+      options.tokens > 0 || options.text.empty() ? options.tokens : kDefaultTextTokens;
   result.dry_run = options.dry_run;
   result.layers = static_cast<int64_t>(header.layers.size());
   result.sequences = static_cast<int64_t>(header.sequences.size());
@@ -106,6 +114,19 @@ void WarnAboutPacking(const std::map<int, LayerShape>& shapes, const RunContext&
   }
 }
 
+void Resumable(const DumpOptions& options, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kIo || !error.hint().empty()) throw;
+    throw Error(
+        ErrorCode::kIo, error.what(),
+        fmt::format("finished layers are in {}.part: remove the cause, a full disk say, then "
+                    "continue with the same command and --resume",
+                    options.out.string()));
+  }
+}
+
 void Tell(const RunContext& context, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) context.progress->Info(note);
 }
@@ -137,10 +158,11 @@ std::string DumpText(const DumpResult& r) {
   };
   line("source", SourceText(r));
   line("layers", fmt::format("{} of {}", r.layers, r.model_layers));
-  line("tokens", fmt::format("{} in {}{}", r.tokens, Counted(r.sequences, "sequence"),
-                             r.incomplete_sequences > 0
-                                 ? fmt::format(", {} incomplete", r.incomplete_sequences)
-                                 : ""));
+  line("tokens",
+       fmt::format(
+           "{} in {}{}{}", r.tokens, Counted(r.sequences, "sequence"),
+           r.incomplete_sequences > 0 ? fmt::format(", {} incomplete", r.incomplete_sequences) : "",
+           r.tokens < r.tokens_asked ? fmt::format(", {} asked for", r.tokens_asked) : ""));
   line("rows", fmt::format("{} of {}", Counted(r.row_tokens, "token"),
                            Counted(r.row_sequences, "sequence")));
   std::string moments;
@@ -170,6 +192,7 @@ Value DumpJson(const DumpResult& r) {
   json["layers"] = r.layers;
   json["model_layers"] = r.model_layers;
   json["tokens"] = r.tokens;
+  json["tokens_asked"] = r.tokens_asked > 0 ? Value(r.tokens_asked) : Value();
   json["sequences"] = r.sequences;
   json["incomplete_sequences"] = r.incomplete_sequences;
   json["row_sequences"] = r.row_sequences;

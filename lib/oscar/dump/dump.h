@@ -11,6 +11,9 @@
 
 namespace oscar {
 
+// Tokens of text where nothing is said.
+inline constexpr int64_t kDefaultTextTokens = 16384;
+
 struct DumpOptions {
   // A model's run: `model` and exactly one of `text`, `token_ids`.
   std::filesystem::path model;              // Hugging Face folder or .gguf file
@@ -57,6 +60,7 @@ struct DumpResult {
   int64_t layers = 0;         // captured
   int64_t model_layers = 0;   // of the model or the dump
   int64_t tokens = 0;
+  int64_t tokens_asked = 0;  // 0: all there are
   int64_t sequences = 0;
   int64_t incomplete_sequences = 0;
   int64_t row_sequences = 0;

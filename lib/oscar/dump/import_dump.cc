@@ -202,7 +202,8 @@ DumpResult RunImport(const DumpOptions& options, const RunContext& context) {
   for (const int layer : header.layers) {
     if (!writer.HasLayer(layer)) {
       LayerImport import(survey, plan, layer);
-      writer.WriteLayer(import.Run(spec, context));
+      const LayerCapture capture = import.Run(spec, context);
+      Resumable(options, [&] { writer.WriteLayer(capture); });
       rounded = rounded || import.rounded();
     }
     context.progress->Advance(1);
@@ -213,7 +214,7 @@ DumpResult RunImport(const DumpOptions& options, const RunContext& context) {
         fmt::format("the dump's {} rows were rounded to bf16", DTypeName(survey.dtype)));
     context.progress->Warn(result.notes.back());
   }
-  writer.Finish();
+  Resumable(options, [&] { writer.Finish(); });
   return result;
 }
 

@@ -141,8 +141,10 @@ DumpResult RunModelDump(const DumpOptions& options, const RunContext& context) {
   result.was_complete = writer.finished();
   const bool all_there = std::all_of(header.layers.begin(), header.layers.end(),
                                      [&](int layer) { return writer.HasLayer(layer); });
-  if (!all_there) RunLayers(context, header, spec, runner, writer);
-  writer.Finish();
+  Resumable(options, [&] {
+    if (!all_there) RunLayers(context, header, spec, runner, writer);
+    writer.Finish();
+  });
   return result;
 }
 

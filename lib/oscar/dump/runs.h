@@ -1,6 +1,7 @@
 // The two kinds of run behind RunDump.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ DumpResult ResultOf(const DumpOptions& options, const TraceHeader& header);
 // as good as any, but oscar-calibrate and oscar-verify refuse them.
 void WarnAboutPacking(const std::map<int, LayerShape>& shapes, const RunContext& context,
                       DumpResult& result);
+
+// Runs `write`, which writes behind the working folder's header. An Error(kIo) without a hint gets
+// the one that finished layers are not lost.
+void Resumable(const DumpOptions& options, const std::function<void()>& write);
 
 // Hands notes to a watching user.
 void Tell(const RunContext& context, const std::vector<std::string>& notes);

@@ -16,8 +16,6 @@
 namespace oscar {
 namespace {
 
-constexpr int64_t kDefaultTextTokens = 16384;
-
 TokenData FromText(const DumpOptions& options, const ModelWeights& model) {
   TokenData data;
   const int64_t wanted = options.tokens > 0 ? options.tokens : kDefaultTextTokens;

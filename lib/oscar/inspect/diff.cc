@@ -10,6 +10,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/printable.h"
 #include "oscar/inspect/commands.h"
+#include "oscar/inspect/manifest_diff.h"
 #include "oscar/inspect/objective.h"
 #include "oscar/inspect/ranges.h"
 #include "oscar/zoo/entry.h"
@@ -26,6 +27,7 @@ enum class Sameness {
   kServed,       // equal after rounding to bfloat16
   kColumns,      // equal up to order and sign of columns
   kCalibration,  // other matrices from the same eigenvectors
+  kSettings,     // folders only: rotations as above, but served with other settings
   kDifferent,
 };
 
@@ -48,6 +50,8 @@ SamenessText TextOf(Sameness sameness) {
     case Sameness::kCalibration:
       return {"same_calibration",
               "other matrices from the same eigenvectors (signs, composition or solver)"};
+    case Sameness::kSettings:
+      return {"different_settings", "the manifests ask for other settings of the cache"};
     case Sameness::kDifferent:
       return {"different", "different"};
   }
@@ -150,15 +154,14 @@ LayerDiff CompareLayers(const ZooLayer& a, const Objective& from_a, const ZooLay
 }
 
 // Differences of everything but matrices.
-std::vector<std::string> MetadataDifferences(const ZooFile& a, const ZooFile& b) {
+std::vector<Difference> MetadataDifferences(const ZooFile& a, const ZooFile& b) {
   const auto describe = [](const ZooFile& file) {
     return Value(Value::Object{{"format_version", file.format_version},
                                {"objective", file.objective},
                                {"source_grouping", file.source_grouping},
                                {"extra", file.extra}});
   };
-  constexpr size_t kLimit = 20;
-  return DescribeDifferences(describe(a), describe(b), kLimit);
+  return FindDifferences(describe(a), describe(b));
 }
 
 struct FileDiff {
@@ -166,7 +169,7 @@ struct FileDiff {
   std::map<Sameness, std::vector<int64_t>> layers;
   std::vector<int64_t> only_a, only_b;
   double largest = 0;
-  std::vector<std::string> metadata;
+  std::vector<Difference> metadata;
 };
 
 FileDiff CompareFiles(const ZooFile& a, const ZooFile& b, ZooSide side) {
@@ -194,6 +197,12 @@ FileDiff CompareFiles(const ZooFile& a, const ZooFile& b, ZooSide side) {
 
 Value::Array IdArray(const std::vector<int64_t>& ids) { return {ids.begin(), ids.end()}; }
 
+Value FullLines(const std::vector<Difference>& differences) {
+  Value::Array lines;
+  for (const Difference& one : differences) lines.emplace_back(FullLine(one));
+  return lines;
+}
+
 Value RecordOf(const FileDiff& diff) {
   Value record;
   record["verdict"] = TextOf(diff.sameness).name;
@@ -204,7 +213,7 @@ Value RecordOf(const FileDiff& diff) {
   }
   record["only_in_first"] = IdArray(diff.only_a);
   record["only_in_second"] = IdArray(diff.only_b);
-  record["metadata"] = Value::Array(diff.metadata.begin(), diff.metadata.end());
+  record["metadata"] = FullLines(diff.metadata);
   return record;
 }
 
@@ -226,7 +235,13 @@ std::string Describe(const std::string& name, const FileDiff& diff) {
   } else if (diff.largest > 0) {
     text += fmt::format("  largest difference of an entry {:.3g}\n", diff.largest);
   }
-  for (const std::string& line : diff.metadata) text += fmt::format("  {}\n", Printable(line));
+  constexpr size_t kListed = 20;
+  for (size_t i = 0; i < std::min(kListed, diff.metadata.size()); ++i) {
+    text += fmt::format("  {}\n", BriefLine(diff.metadata[i]));
+  }
+  if (diff.metadata.size() > kListed) {
+    text += fmt::format("  ... and {} more, all in --json\n", diff.metadata.size() - kListed);
+  }
   return text;
 }
 
@@ -236,23 +251,37 @@ void Add(const std::string& name, const FileDiff& diff, Sameness& worst, Inspect
   report.text += Describe(name, diff);
 }
 
+// Settings stand before everything else: they are what a reader may overlook.
+void AddManifests(const ZooEntry& first, const ZooEntry& second, Sameness& worst,
+                  InspectReport& report) {
+  report.record["manifest_in"] = first.manifest    ? second.manifest ? "both" : "first"
+                                 : second.manifest ? "second"
+                                                   : "none";
+  if (!first.manifest || !second.manifest) {
+    if (first.manifest || second.manifest) {
+      report.text += fmt::format("manifest: only the {} has one, settings are not compared\n",
+                                 first.manifest ? "first" : "second");
+    }
+    return;
+  }
+  const ManifestDiff diff = CompareManifests(first, second);
+  report.record["settings"] = Value::Array(diff.settings.begin(), diff.settings.end());
+  report.record["manifest"] = FullLines(diff.rest);
+  if (!diff.settings.empty()) {
+    worst = std::max(worst, Sameness::kSettings);
+    std::string text = fmt::format("settings: {}\n", TextOf(Sameness::kSettings).meaning);
+    for (const std::string& line : diff.settings) text += fmt::format("  {}\n", Printable(line));
+    report.text = text + report.text;
+  }
+  if (!diff.rest.empty()) report.text += "rest of the manifest:\n" + RestText(diff.rest);
+}
+
 void CompareEntries(const fs::path& a, const fs::path& b, Sameness& worst, InspectReport& report) {
   const ZooEntry first = ReadZooEntry(a);
   const ZooEntry second = ReadZooEntry(b);
   Add("key", CompareFiles(first.key, second.key, ZooSide::kKey), worst, report);
   Add("value", CompareFiles(first.value, second.value, ZooSide::kValue), worst, report);
-  if (!first.manifest || !second.manifest) return;
-  Value left = *first.manifest;
-  Value right = *second.manifest;
-  for (Value* manifest : {&left, &right}) {
-    manifest->MutableObject().erase("volatile");
-    manifest->MutableObject().erase("files");  // compared by content above
-  }
-  constexpr size_t kLimit = 20;
-  const auto lines = DescribeDifferences(left, right, kLimit);
-  report.record["manifest"] = Value::Array(lines.begin(), lines.end());
-  if (!lines.empty()) report.text += "manifest:\n";
-  for (const std::string& line : lines) report.text += fmt::format("  {}\n", Printable(line));
+  AddManifests(first, second, worst, report);
 }
 
 }  // namespace
@@ -274,7 +303,7 @@ InspectReport DiffZoo(const fs::path& a, const fs::path& b) {
     Add("file", CompareFiles(first, second, GuessSide(first, a)), worst, report);
   }
   report.record["verdict"] = TextOf(worst).name;
-  report.passed = worst != Sameness::kDifferent;
+  report.passed = worst < Sameness::kSettings;
   report.text = fmt::format("verdict: {}\n", TextOf(worst).name) + report.text;
   return report;
 }

@@ -8,6 +8,7 @@
 #include "oscar/core/hash.h"
 #include "oscar/core/printable.h"
 #include "oscar/inspect/commands.h"
+#include "oscar/inspect/manifest_diff.h"
 #include "oscar/inspect/objective.h"
 #include "oscar/zoo/entry.h"
 
@@ -105,18 +106,6 @@ std::string FileText(const Value& record) {
                         Cell(layer, "eigenvalue_max"), Cell(layer, "effective_rank"));
   }
   return text;
-}
-
-// A value of a manifest in a line: long lists and tables by their size.
-std::string Brief(const Value& value) {
-  constexpr size_t kLongest = 8;
-  if (value.is_array() && value.AsArray().size() > kLongest) {
-    return fmt::format("list of {}", value.AsArray().size());
-  }
-  if (value.is_object() && value.AsObject().size() > kLongest) {
-    return fmt::format("table of {}", value.AsObject().size());
-  }
-  return Printable(value.ToJson());
 }
 
 // The parts of a manifest that fit a terminal: everything but per-layer tables and volatile data.

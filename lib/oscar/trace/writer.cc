@@ -48,12 +48,32 @@ std::vector<std::string> Differences(const TraceHeader& found, const TraceHeader
   return list;
 }
 
-[[noreturn]] void ThrowDifferent(const fs::path& what,
-                                 const std::vector<std::string>& differences) {
+// What to do about it: some of what differs was given by nobody, and some cannot be given at all.
+std::string HintFor(const Value& found, const Value& wanted) {
+  const auto differs = [&](const char* key) {
+    const Value* a = found.Find(key);
+    const Value* b = wanted.Find(key);
+    return a != nullptr && (b == nullptr || *a != *b);
+  };
+  for (const char* key : {"tool", "version", "git_revision", "compiler", "libraries"}) {
+    if (differs(key))
+      return "only the build that began a run can continue it: start over with --force";
+  }
+  const Value* threads = found.Find("threads");
+  if (differs("threads") && threads->is_int()) {
+    return fmt::format(
+        "give --threads {} and otherwise the options of the first run, or start over with --force",
+        threads->AsInt());
+  }
+  return "give the options of the first run, or start over with --force";
+}
+
+[[noreturn]] void ThrowDifferent(const fs::path& what, const std::vector<std::string>& differences,
+                                 const std::string& hint) {
   throw Error(ErrorCode::kMismatch,
               fmt::format("{} belongs to another run (there != here): {}", what.string(),
                           fmt::join(differences, "; ")),
-              "give the options of the first run, or start over with --force");
+              hint);
 }
 
 }  // namespace
@@ -101,18 +121,22 @@ void TraceWriter::Impl::Start(bool resume, bool force) {
   }
   part.Claim();
   if (!part.HasHeader() || !resume) return StartOver();
-  const std::vector<std::string> differences =
-      Differences(ReadHeader(H5File::Open(part.HeaderFile())), header);
+  const TraceHeader found = ReadHeader(H5File::Open(part.HeaderFile()));
+  const std::vector<std::string> differences = Differences(found, header);
   if (differences.empty()) return Continue();
-  if (!force) ThrowDifferent(part.path(), differences);
+  if (!force) ThrowDifferent(part.path(), differences, HintFor(found.manifest, header.manifest));
   StartOver();
 }
 
 // Whether the finished trace at `path` is what this run would make. A kill after the final rename
 // leaves such a file, with or without its working folder.
 bool TraceWriter::Impl::IsFinished(bool force) const {
-  const std::vector<std::string> differences = Differences(TraceReader(path).header(), header);
-  if (!differences.empty() && !force) ThrowDifferent(path, differences);
+  const TraceReader reader(path);
+  const TraceHeader& found = reader.header();
+  const std::vector<std::string> differences = Differences(found, header);
+  if (!differences.empty() && !force) {
+    ThrowDifferent(path, differences, HintFor(found.manifest, header.manifest));
+  }
   return differences.empty();
 }
 

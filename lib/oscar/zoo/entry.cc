@@ -147,19 +147,6 @@ Value Describe(const fs::path& path) {
                        {"sha256", Sha256File(path.string())}};
 }
 
-// Replacing an entry removes its folder, so nothing else may be in it.
-void RequireOnlyEntryFiles(const fs::path& folder) {
-  if (!fs::is_directory(folder)) Fail(ErrorCode::kIo, folder, "is no folder");
-  for (const auto& file : fs::directory_iterator(folder)) {
-    const std::string name = file.path().filename().string();
-    const bool rotation =
-        (name.starts_with("k_") || name.starts_with("v_")) && name.ends_with(".pt");
-    if (file.is_regular_file() && (rotation || name == kManifestName)) continue;
-    Fail(ErrorCode::kIo, folder, "cannot be replaced: " + name + " is no part of a zoo entry",
-         "choose another folder, or remove this one yourself");
-  }
-}
-
 }  // namespace
 
 std::optional<double> ZooEntry::KeyClip(int64_t layer) const { return ClipOf(*this, "key", layer); }
@@ -195,6 +182,18 @@ ZooEntry ReadZooEntry(const fs::path& folder) {
   return entry;
 }
 
+void RequireReplaceableEntry(const fs::path& folder) {
+  if (!fs::is_directory(folder)) Fail(ErrorCode::kIo, folder, "is no folder");
+  for (const auto& file : fs::directory_iterator(folder)) {
+    const std::string name = file.path().filename().string();
+    const bool rotation =
+        (name.starts_with("k_") || name.starts_with("v_")) && name.ends_with(".pt");
+    if (file.is_regular_file() && (rotation || name == kManifestName)) continue;
+    Fail(ErrorCode::kIo, folder, "cannot be replaced: " + name + " is no part of a zoo entry",
+         "choose another folder, or remove this one yourself");
+  }
+}
+
 void WriteZooEntry(const fs::path& folder, const ZooFile& key, const ZooFile& value,
                    const std::string& key_name, const std::string& value_name, Value manifest,
                    bool force) {
@@ -204,7 +203,7 @@ void WriteZooEntry(const fs::path& folder, const ZooFile& key, const ZooFile& va
   if (fs::exists(folder) && !force) {
     Fail(ErrorCode::kIo, folder, "exists already", "choose another folder or pass --force");
   }
-  if (fs::exists(folder)) RequireOnlyEntryFiles(folder);
+  if (fs::exists(folder)) RequireReplaceableEntry(folder);
   const fs::path temporary = TemporarySibling(folder);
   std::error_code error;
   fs::remove_all(temporary, error);  // left by a run that was killed

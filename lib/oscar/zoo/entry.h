@@ -86,6 +86,9 @@ void WriteZooEntry(const std::filesystem::path& folder, const ZooFile& key, cons
                    const std::string& key_name, const std::string& value_name, Value manifest,
                    bool force);
 
+// Replacing an entry removes its folder, so nothing but its files may be in it. Throws Error(kIo).
+void RequireReplaceableEntry(const std::filesystem::path& folder);
+
 // One finding of a validation.
 struct ZooFinding {
   bool error = false;  // false: a note
