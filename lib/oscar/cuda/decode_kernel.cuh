@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include "oscar/cuda/decode_copy_rows.cuh"
 #include "oscar/cuda/decode_launch.h"
 #include "oscar/cuda/decode_merge.cuh"
 #include "oscar/cuda/decode_quantised_warp.cuh"

@@ -41,6 +41,45 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at, ScaleKind kind) 
   }
 }
 
+// (scale, zero) of a lane's tokens of a tile: K and V, [score tile][row g or g + 8][group].
+template <int kScoreTiles, int kGroups>
+struct TileScales {
+  ScaleZero key[kScoreTiles][2][kGroups], value[kScoreTiles][2][kGroups];
+
+  // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
+  // bytes behind.
+  __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
+                                       int heads_log2) {
+    if (p.scale_kind == ScaleKind::kF32) {
+      LoadAs<8>(p, base, to_values, heads_log2);
+    } else {
+      LoadAs<4>(p, base, to_values, heads_log2);
+    }
+  }
+
+ private:
+  template <int kBytes>
+  __device__ __forceinline__ void LoadAs(const DecodeParams& p, uint32_t base, int to_values,
+                                         int heads_log2) {
+    const int row_bytes = kGroups == 1 ? kBytes << heads_log2 : 1 << p.scale_row_log2;
+#pragma unroll
+    for (int s = 0; s < kScoreTiles; ++s) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          const int index = kGroups == 1 ? 0 : group * p.groups / 4;
+          const uint32_t at =
+              base + static_cast<uint32_t>((2 * s + row) * 8 * row_bytes + index * kBytes);
+          key[s][row][group] = LoadScaleZero<kBytes>(at, p.scale_kind);
+          value[s][row][group] =
+              LoadScaleZero<kBytes>(at + static_cast<uint32_t>(to_values), p.scale_kind);
+        }
+      }
+    }
+  }
+};
+
 // The queries of one KV head (or the first or last eight of them) as B operands in half precision,
 // and what turns accumulators into base-2 scores.
 template <int kDim, int kGroups, bool kShared>

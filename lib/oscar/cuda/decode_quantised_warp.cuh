@@ -3,6 +3,7 @@
 #pragma once
 
 #include "oscar/cuda/decode_copy.cuh"
+#include "oscar/cuda/decode_fields.cuh"
 #include "oscar/cuda/decode_quantised.cuh"
 #include "oscar/cuda/decode_softmax.cuh"
 
@@ -70,56 +71,6 @@ struct QuantisedWarp {
   // Bytes of the codes of 16 tokens.
   __device__ __forceinline__ static uint32_t SixteenRows(const DecodeParams& p) {
     return 256U << ChunksLog2(p);
-  }
-
-  // a b with a the codes of 16 tokens in words r (ldmatrix), one field and byte parity per step.
-  template <typename Body>
-  __device__ __forceinline__ static void ForFields(const uint32_t (&r)[4], Body body) {
-#pragma unroll
-    for (int parity = 0; parity < 2; ++parity) {
-      uint32_t w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[i] = parity == 0 ? r[i] : r[i] >> 8;
-#pragma unroll
-      for (int field = 0; field < 4; ++field) {
-        const uint32_t mask = 0x00030003U << (2 * field);
-        body(parity * 4 + field, w[0] & mask, w[1] & mask, w[2] & mask, w[3] & mask);
-      }
-    }
-  }
-  template <typename Body>
-  __device__ __forceinline__ static void ForFieldsOfTwo(uint32_t (&r)[2][4], Body body) {
-#pragma unroll
-    for (int parity = 0; parity < 2; ++parity) {
-      if (parity == 1) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) r[half][i] = r[half][i] >> 8;
-        }
-      }
-#pragma unroll
-      for (int field = 0; field < 4; ++field) {
-        const uint32_t mask = 0x00030003U << (2 * field);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          uint32_t w[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) w[i] = r[half][i] & mask;
-          body(half, parity * 4 + field, w[0], w[1], w[2], w[3]);
-        }
-      }
-    }
-  }
-  // 64 channels: words of two 8-token matrices; both parities make one step.
-  template <typename Body>
-  __device__ __forceinline__ static void ForShortFields(uint32_t r0, uint32_t r1, Body body) {
-    const uint32_t s0 = r0 >> 8, s1 = r1 >> 8;
-#pragma unroll
-    for (int field = 0; field < 4; ++field) {
-      const uint32_t mask = 0x00030003U << (2 * field);
-      body(field, r0 & mask, r1 & mask, s0 & mask, s1 & mask);
-    }
   }
 
   // acc[score tile][group] = codes . q of the warp's 32 tokens.
@@ -253,47 +204,15 @@ struct QuantisedWarp {
     fresh = fresh && !some;
   }
 
-  // (scale, zero) of the lane's tokens: K and V, [score tile][row g or g + 8][group].
-  struct TileScales {
-    ScaleZero key[kScoreTiles][2][kGroups], value[kScoreTiles][2][kGroups];
-  };
-  __device__ __forceinline__ void LoadScales(const DecodeParams& p, uint32_t stage,
-                                             TileScales& out) const {
-    const uint32_t base = stage + 2 * Traits::kCodeBytes + scale_offset;
-    if (p.scale_kind == ScaleKind::kF32) {
-      LoadScalesAs<8>(p, base, out);
-    } else {
-      LoadScalesAs<4>(p, base, out);
-    }
-  }
-  template <int kBytes>
-  __device__ __forceinline__ void LoadScalesAs(const DecodeParams& p, uint32_t base,
-                                               TileScales& out) const {
-    const int row_bytes = kGroups == 1 ? kBytes << HeadsLog2<kHeadsLog2>(p) : 1 << p.scale_row_log2;
-#pragma unroll
-    for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          const int index = kGroups == 1 ? 0 : group * p.groups / 4;
-          const uint32_t at =
-              base + static_cast<uint32_t>((2 * s + row) * 8 * row_bytes + index * kBytes);
-          out.key[s][row][group] = LoadScaleZero<kBytes>(at, p.scale_kind);
-          out.value[s][row][group] = LoadScaleZero<kBytes>(at + Traits::kScaleBytes, p.scale_kind);
-        }
-      }
-    }
-  }
-
   // One tile: `left` tokens of it from the warp's first on exist (any number; at least 32: all).
   __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int g = lane >> 2, t = lane & 3;
     float acc[kScoreTiles][kGroups][4];
     Scores(p, stage, acc);
-    TileScales tile_scales;
-    LoadScales(p, stage, tile_scales);
+    TileScales<kScoreTiles, kGroups> tile_scales;
+    tile_scales.Load(p, stage + 2 * Traits::kCodeBytes + scale_offset, Traits::kScaleBytes,
+                     HeadsLog2<kHeadsLog2>(p));
 
     // Scores minus the running maximum.
     float score[kScoreTiles][4];
