@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gpu/decode_hard_cases.h"
 #include "gpu/device_case.h"
@@ -237,6 +239,33 @@ TEST(DecodeGpu, GraphFollowsNewPlans) {
   graph.Launch(device.stream());
   device.stream().Synchronize();
   EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
+}
+
+// One long request is added up by a kernel of its own, many short ones in the attention kernel: a
+// graph captured with either plan runs the other, with more requests or with fewer.
+TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
+  OSCAR_NEED_DEVICE();
+  std::vector<RequestLengths> many = {{4096, 33}, {0, 0}};
+  for (int64_t i = 0; i < 38; ++i) many.push_back({20 + 7 * i, i % 3});
+  const std::vector<RequestLengths> one(many.begin(), many.begin() + 1);
+  for (const auto& [captured, later] : {std::pair(one, many), std::pair(many, one)}) {
+    DecodeCase c(Shape(32, 8), many, 21);
+    DeviceDecode device(c);
+    device.workspace().Plan(captured, device.stream());
+    device.stream().Synchronize();
+    const DeviceGraph graph(device.stream(), [&](Stream stream) {
+      LaunchDecode(device.workspace(), device.inputs(), device.outputs(), stream);
+    });
+    for (const auto& lengths : {captured, later, captured}) {
+      c.lengths = lengths;
+      device.workspace().Plan(lengths, device.stream());
+      graph.Launch(device.stream());
+      device.stream().Synchronize();
+      const Distance distance = Compare(device.Result(), Reference(c));
+      EXPECT_LE(distance.output, kOutputBound) << lengths.size();
+      EXPECT_LE(distance.lse, kLseBound) << lengths.size();
+    }
+  }
 }
 
 TEST(DecodeGpu, ValueRotation) {
