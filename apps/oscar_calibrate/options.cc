@@ -88,6 +88,10 @@ void AddClip(cli::OptionTable& table, CalibrateArguments& a) {
       {"first tokens of a sequence that stay exact", "Part of the window rule of the cache."});
   table.Int("recent", "N", &a.recent, 0, kLargest,
             {"newest tokens that stay exact", "The query's own position included."});
+  table.Int("flush", "N", &a.flush, 1, kLargest,
+            {"tokens that leave the recent window at a time",
+             "Of the search. 8 is the public engine's ring, which keeps recent to recent + 7 "
+             "tokens exact; 1: one by one."});
   table.Int("group-size", "N", &a.group_size, 0, kLargest,
             {"channels that share a scale and a zero", "0: one group per head."});
   table.Choice("scale-dtype", &a.scale_dtype, {"f32", "f16", "bf16"},
@@ -132,7 +136,7 @@ CalibrateOptions ToOptions(const CalibrateArguments& a, bool force) {
   options.clip.grid = ClipGrid::FromText(a.clip_grid);
   options.clip.sequences = a.clip_sequences;
   options.clip.queries = a.clip_positions;
-  options.windows = {a.sink, a.recent};
+  options.windows = {a.sink, a.recent, a.flush};
   options.group_size = a.group_size;
   options.scale_type = a.scale_dtype == "f16"    ? ScaleType::kF16
                        : a.scale_dtype == "bf16" ? ScaleType::kBF16

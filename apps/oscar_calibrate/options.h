@@ -24,6 +24,7 @@ struct CalibrateArguments {
   int64_t clip_positions = 64;
   int64_t sink = 64;
   int64_t recent = 256;
+  int64_t flush = 1;
   int64_t group_size = 0;
   std::string scale_dtype = "f32";
   double min_tokens_per_dim = 10;

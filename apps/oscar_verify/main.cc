@@ -1,9 +1,7 @@
-// oscar-verify: rotation entries and baselines against BF16, with a verdict as exit code; and
-// oscar-verify bench, which times the kernels.
+// oscar-verify: what 2 bits cost, with a verdict; oscar-verify bench: the kernels' times.
 #include <string_view>
 
 #include "oscar/cli/program.h"
-#include "oscar/core/error.h"
 #include "oscar/core/files.h"
 #include "oscar/core/outputs.h"
 #include "oscar/metrics/selftest.h"
@@ -42,21 +40,21 @@ Outcome Bench(const oscar::BenchArguments& arguments, const CommonOptions& commo
   return {oscar::BenchText(record), record, true};
 }
 
+template <typename Arguments>
+int RunWith(int argc, char** argv, oscar::cli::OptionTable (*make_table)(Arguments&),
+            Outcome (*run)(const Arguments&, const CommonOptions&, const oscar::RunContext&)) {
+  Arguments arguments;
+  oscar::cli::OptionTable table = make_table(arguments);
+  return oscar::cli::RunProgram(argc, argv, table, oscar::VerifyLibraries(),
+                                [&](const CommonOptions& common, const oscar::RunContext& context) {
+                                  return run(arguments, common, context);
+                                });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "bench") {
-    oscar::BenchArguments arguments;
-    oscar::cli::OptionTable table = oscar::BenchTable(arguments);
-    return oscar::cli::RunProgram(argc - 1, argv + 1, table, oscar::VerifyLibraries(),
-                                  [&](const CommonOptions& common, const auto& context) {
-                                    return Bench(arguments, common, context);
-                                  });
-  }
-  oscar::VerifyArguments arguments;
-  oscar::cli::OptionTable table = oscar::VerifyTable(arguments);
-  return oscar::cli::RunProgram(argc, argv, table, oscar::VerifyLibraries(),
-                                [&](const CommonOptions& common, const auto& context) {
-                                  return Verify(arguments, common, context);
-                                });
+  const bool bench = argc > 1 && std::string_view(argv[1]) == "bench";
+  return bench ? RunWith(argc - 1, argv + 1, oscar::BenchTable, Bench)
+               : RunWith(argc, argv, oscar::VerifyTable, Verify);
 }

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "oscar/core/error.h"
 #include "oscar/core/outputs.h"
@@ -48,16 +50,30 @@ void AddSchemes(cli::OptionTable& table, VerifyArguments& a) {
   table.List("model-schemes", "NAME", &a.model_schemes,
              {"schemes to run the model with (default: default)",
               "default is bf16, naive, hadamard, clip-only and oscar; each is one more run."});
-  table.Int("sink", "N", &a.sink, 0, kMany, {"first tokens kept in 16 bits", ""});
-  table.Int("recent", "N", &a.recent, 0, kMany,
-            {"newest tokens kept in 16 bits", "The query's own token is one of them."});
+  table.Text("sink", "N", &a.sink,
+             {"first tokens kept in 16 bits",
+              "auto: what the entries of --zoo were made for; 64 without any."});
+  table.Text(
+      "recent", "N", &a.recent,
+      {"newest tokens kept in 16 bits",
+       "The query's own token is one of them. auto: what the entries of --zoo were made for; "
+       "256 without any."});
+  table.Text(
+      "flush", "N", &a.flush,
+      {"tokens that leave the recent window at a time",
+       "8 is the public engine's ring, which keeps recent to recent + 7 tokens exact (its "
+       "flush clips with --clip-mode bisect); 1: one by one. auto: what the entries of --zoo "
+       "were made for; 1 without any."});
   table.Choice(
       "windows", &a.windows, {"on", "off"},
       {"whether sink and recent tokens stay in 16 bits", "off: every position is quantised."});
-  table.Int("group-size", "N", &a.group_size, 0, 1 << 16,
-            {"channels that share scale and zero", "0: the whole head."});
-  table.Choice("scale-dtype", &a.scale_dtype, {"f32", "f16", "bf16"},
-               {"type in which scale and zero are stored", "Codes use the float32 values."});
+  table.Text("group-size", "N", &a.group_size,
+             {"channels that share scale and zero",
+              "0: the whole head. auto: what the entries of --zoo were made for; 0 without any."});
+  table.Choice("scale-dtype", &a.scale_dtype, {"auto", "f32", "f16", "bf16"},
+               {"type in which scale and zero are stored",
+                "Codes use the float32 values. auto: what the entries of --zoo were made for; f32 "
+                "without any."});
   table.Choice("clip-mode", &a.clip_mode, {"sort", "bisect"},
                {"how the clip threshold is found",
                 "sort: exact order statistic, as at prefill; bisect: as in the decode flush."});
@@ -105,6 +121,34 @@ std::vector<std::string> Names(const std::vector<std::string>& given) {
     }
   }
   return names;
+}
+
+// "auto" is nothing.
+std::optional<int64_t> Count(const char* option, const std::string& text, int64_t low,
+                             int64_t high) {
+  if (text == "auto") return std::nullopt;
+  int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < low || value > high) {
+    throw Error(ErrorCode::kUsage, std::string(option) + ": expected auto or a whole number from " +
+                                       std::to_string(low) + " to " + std::to_string(high) +
+                                       ", found '" + text + "'");
+  }
+  return value;
+}
+
+// Options that would have no effect without --model.
+void CheckModelOptions(const VerifyArguments& a) {
+  if (!a.model.empty()) return;
+  const VerifyArguments unset;
+  for (const auto& [option, given] :
+       {std::pair{"--tokens", a.tokens != unset.tokens},
+        {"--window", a.window != unset.window},
+        {"--template", a.chat_template != unset.chat_template},
+        {"--model-schemes", a.model_schemes != unset.model_schemes}}) {
+    if (given) throw Error(ErrorCode::kUsage, std::string(option) + " needs --model");
+  }
 }
 
 // "0.96,0.92" into the two ratios.
@@ -178,16 +222,17 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
 }
 
 VerifyOptions ToOptions(const VerifyArguments& a) {
+  CheckModelOptions(a);
   VerifyOptions o;
   o.traces.zoo.assign(a.zoo.begin(), a.zoo.end());
   o.traces.traces.assign(a.traces.begin(), a.traces.end());
   o.traces.schemes = Names(a.schemes);
-  o.traces.method.windows = {a.sink, a.recent};
+  o.served.sink = Count("--sink", a.sink, 0, kMany);
+  o.served.recent = Count("--recent", a.recent, 0, kMany);
+  o.served.group_size = Count("--group-size", a.group_size, 0, 1 << 16);
+  o.served.scale_type = ScaleTypeOf(a.scale_dtype);
+  o.served.flush = Count("--flush", a.flush, 1, kMany);
   o.traces.method.use_windows = a.windows == "on";
-  o.traces.method.group_size = a.group_size;
-  o.traces.method.scale_type = a.scale_dtype == "f16"    ? ScaleType::kF16
-                               : a.scale_dtype == "bf16" ? ScaleType::kBF16
-                                                         : ScaleType::kF32;
   o.traces.method.clip_mode = a.clip_mode == "bisect" ? ClipMode::kBisect : ClipMode::kSort;
   o.traces.method.as_served = a.as_served;
   ParseClip(a.clip, o.traces.method);
@@ -264,7 +309,10 @@ void AddGrid(cli::OptionTable& table, BenchArguments& a) {
              {"measure PyTorch's attention beside it",
               "Flash and cuDNN, on a contiguous cache. "
               "Needs the CUDA part of LibTorch."});
-  table.Flag("grid", &a.grid, {"measure this table", "--no-grid: --whole-model only."});
+  table.Text("write-tokens", "N", &a.write_tokens,
+             {"tokens of the prefill chunk whose cache write is measured",
+              "Beside the write of a decode step of each --batch; 0: no writes."});
+  table.Flag("grid", &a.grid, {"measure these tables", "--no-grid: --whole-model only."});
 }
 
 void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
@@ -311,6 +359,7 @@ BenchOptions ToOptions(const BenchArguments& a) {
   o.contexts = Counts("--context", a.contexts);
   o.step_contexts = Counts("--step-context", a.step_contexts);
   o.orders = Names(a.orders);
+  o.write_tokens = a.write_tokens == "0" ? 0 : ParseCount("--write-tokens", a.write_tokens);
   o.use_windows = a.windows == "on";
   o.windows = {a.sink, a.recent};
   o.group_size = a.group_size;

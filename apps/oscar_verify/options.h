@@ -15,15 +15,18 @@ struct VerifyArguments {
   std::string model, chat_template = "auto", device = "cpu";
   std::vector<std::string> schemes = {"all"};
   std::vector<std::string> model_schemes = {"default"};
-  int64_t sink = 64, recent = 256, group_size = 0, positions = 128, seed = 1;
+  int64_t positions = 128, seed = 1;
   int64_t tokens = 4096, window = 2048;
-  std::string windows = "on", scale_dtype = "f32", clip_mode = "sort", clip;
+  std::string sink = "auto", recent = "auto", flush = "auto", group_size = "auto",
+              scale_dtype = "auto";
+  std::string windows = "on", clip_mode = "sort", clip;
   bool as_served = false, controls = true, allow_overlap = false, selftest = false, layers = false;
   std::string gates, html, report;
 };
 
 cli::OptionTable VerifyTable(VerifyArguments& arguments);
-// Throws Error(kUsage) for a --clip that is no pair.
+// Throws Error(kUsage) for a --clip that is no pair, a count that is neither auto nor a number, and
+// an option of the model without --model.
 VerifyOptions ToOptions(const VerifyArguments& arguments);
 // Refuses a file that could not be written, before hours of work and not after them: kIo when it
 // exists and `force` is not set, or its folder does not. An empty name passes.
@@ -40,6 +43,7 @@ struct BenchArguments {
   std::vector<std::string> step_contexts = {"30K", "60K", "100K", "128K"};
   std::vector<std::string> orders = {"random", "sequential"};
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, group_size = 0, sink = 64, recent = 256;
+  std::string write_tokens = "32K";
   std::string windows = "off", scale_dtype = "f32", device = "cuda", report;
   double memory_fraction = 0.9;
   bool grid = true, sdpa = true, whole_model = false;

@@ -39,6 +39,10 @@ class FakeDevice final : public BenchDevice {
     return Around(Time(c));
   }
   double Plan(const DecodeCase& /*c*/) override { return 17; }
+  Spread Write(const WriteCase& c) override {
+    writes.push_back(c);
+    return Around(2 + static_cast<double>(c.Bytes()) / 3000);
+  }
   std::optional<Spread> Sdpa(const DecodeCase& c, SdpaKernel kernel) override {
     EXPECT_EQ(c.format, CacheFormat::kBFloat16);
     // cuDNN refuses one shape.
@@ -60,6 +64,7 @@ class FakeDevice final : public BenchDevice {
 
   std::vector<DecodeCase> cases;
   std::vector<StepCase> steps;
+  std::vector<WriteCase> writes;
 
  private:
   bool torch_;
@@ -181,9 +186,17 @@ TEST(RunBench, GridInTheOrderAskedForLargestMeasuredFirst) {
   EXPECT_NE(row.Find("sdpa_cudnn"), nullptr);
   EXPECT_EQ(rows[4].Find("sdpa_cudnn"), nullptr);
   EXPECT_EQ(model.At("per_token").At("int2_bytes_all_layers"), Value(36 * 640));
+  // A chunk of 32K tokens: 4096 bytes of rows in, 640 out; a step: rows and queries in and out.
+  const Value::Array& writes = model.At("writes").AsArray();
+  ASSERT_EQ(writes.size(), 3U);
+  EXPECT_EQ(writes[0].At("bytes"), Value(32768 * (4096 + 640)));
+  EXPECT_DOUBLE_EQ(writes[0].At("us").AsDouble(), 2 + 32768 * (4096 + 640) / 3000.0);
+  EXPECT_EQ(writes[2].At("kind"), Value("decode step"));
+  EXPECT_EQ(writes[2].At("bytes"), Value(8 * 2 * (4096 + 32 * 128 * 2)));
   const std::string text = BenchText(record);
   EXPECT_THAT(text, HasSubstr("1 x 8K"));
   EXPECT_THAT(text, HasSubstr("cuDNN us"));
+  EXPECT_THAT(text, HasSubstr("decode step"));
   EXPECT_THAT(text, HasSubstr("BF16 requests"));
   EXPECT_THAT(text, Not(HasSubstr("decode steps")));
 }
@@ -201,8 +214,10 @@ TEST(RunBench, WindowsGroupsAndScalesReachTheKernels) {
   options.batches = {2};
   options.contexts = {100};
   options.orders = {"sequential"};
+  options.write_tokens = 0;
   FakeDevice device(false);
   const Value record = Measured(options, device);
+  EXPECT_TRUE(device.writes.empty());
   ASSERT_EQ(device.cases.size(), 2U);
   const DecodeCase& int2 = device.cases[0];
   EXPECT_EQ(int2.shape.cache.groups, 2);

@@ -18,7 +18,7 @@ FOREIGN = {"preset", "build", "install", "prefix", "no-deps", "target", "label-r
            "format", "output-on-failure", "parallel", "bin", "repeats", "write", "self-test", "help",
            "kv-cache-dtype", "kv-cache-quant-group-size", "prefill-attention-backend",
            "decode-attention-backend", "page-size", "chunked-prefill-size", "tp", "model-path",
-           "disable-radix-cache", "break-system-packages", "work", "quick", "help-markdown", "stage", "test-dir"}
+           "disable-radix-cache", "break-system-packages", "work", "quick", "help-markdown", "stage", "test-dir", "only", "gtest"}
 
 
 def documents(root):

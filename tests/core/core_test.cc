@@ -111,6 +111,69 @@ TEST(Parallel, CallsEveryIndexOnceAndPassesExceptionsOn) {
   ParallelFor(0, 4, [](int64_t) { FAIL(); });
 }
 
+// The ring of the public engine, step by step as method.md 7.4 tells it: the tier of every position
+// after a prompt of `prompt` tokens and while more are decoded. Returns the first position that is
+// exact because it is recent, for each query from `prompt` on.
+std::vector<int64_t> EngineRing(int64_t prompt, int64_t sink, int64_t recent, int64_t steps) {
+  constexpr int64_t kPage = 8;
+  const int64_t in_sink = std::min(sink, prompt);
+  int64_t in_ring = std::min(recent, prompt - in_sink);
+  int64_t ring_begin = prompt - in_ring;
+  int64_t counter = std::max<int64_t>(0, recent + kPage - 1 - in_ring);
+  std::vector<int64_t> begins;
+  for (int64_t length = prompt; length < prompt + steps; ++length) {
+    if (counter == 0) {
+      EXPECT_EQ(in_ring, recent + kPage - 1);
+      EXPECT_EQ(ring_begin, length - recent - kPage + 1);
+      ring_begin += kPage;
+      in_ring -= kPage;
+      counter = kPage - 1;
+    } else {
+      --counter;
+    }
+    ++in_ring;  // the new token
+    begins.push_back(ring_begin);
+  }
+  return begins;
+}
+
+TEST(Windows, FlushIsTheRingOfThePublicEngine) {
+  for (const auto& [sink, recent] : {std::pair{64, 256}, std::pair{8, 16}, std::pair{0, 8}}) {
+    const Windows windows{sink, recent, 8};
+    // Prompts no longer than both windows, and longer by a multiple of the page.
+    for (const int64_t prompt : {sink, sink + 1, sink + recent - 3, sink + recent,
+                                 sink + recent + 8, sink + recent + 80}) {
+      const std::vector<int64_t> begins = EngineRing(prompt, sink, recent, 100);
+      for (size_t step = 0; step < begins.size(); ++step) {
+        const int64_t query = prompt + static_cast<int64_t>(step);
+        for (int64_t key = 0; key <= query; ++key) {
+          EXPECT_EQ(windows.Quantised(query, key), key >= sink && key < begins[step])
+              << prompt << ": " << query << " " << key;
+        }
+        if (query + 1 < sink + recent) continue;
+        const int64_t exact = query + 1 - begins[step];
+        EXPECT_GE(exact, recent);
+        EXPECT_LE(exact, recent + 7);
+      }
+    }
+  }
+}
+
+TEST(Windows, FlushOfOneIsThePlainRule) {
+  const Windows plain{4, 8}, flush{4, 8, 5};
+  int64_t first = -1;
+  for (int64_t query = 0; query < 60; ++query) {
+    EXPECT_EQ(plain.RecentBegin(query), query - 7);
+    EXPECT_LE(flush.RecentBegin(query), plain.RecentBegin(query));
+    EXPECT_GE(flush.RecentBegin(query + 1), flush.RecentBegin(query));
+    for (int64_t key = 0; key <= query; ++key) {
+      EXPECT_EQ(plain.Quantised(query, key), key >= 4 && key <= query - 8);
+      if (flush.Quantised(query, key) && first < 0) first = query;
+    }
+  }
+  EXPECT_EQ(first + 1, flush.ShortestUseful());
+}
+
 TEST(Windows, QuantisedRuleAtItsEdges) {
   const Windows w{4, 8};
   EXPECT_FALSE(w.Quantised(100, 3));

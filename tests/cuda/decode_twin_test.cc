@@ -1,10 +1,15 @@
 // The CPU twin of decode attention against float64 on the exactly reconstructed cache.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
 #include <string>
 
-#include "gpu/decode_case.h"
+#include "gpu/decode_hard_cases.h"
+#include "gpu/far_slots.h"
+#include "gpu/round_trip.h"
 #include "oscar/core/error.h"
+#include "oscar/quant/quantiser.h"
 
 namespace oscar::test {
 namespace {
@@ -36,6 +41,149 @@ TEST(DecodeTwin, MeetsThePromisedAccuracy) {
     EXPECT_LE(distance.output, 1e-3);
     EXPECT_LE(distance.lse, 1e-5);
   }
+}
+
+void ExpectClose(DecodeCase& c, int64_t blocks, const std::string& what) {
+  SCOPED_TRACE(what);
+  const Distance distance = Compare(Twin(c, blocks), Reference(c));
+  EXPECT_LE(distance.output, 1e-3);
+  EXPECT_LE(distance.lse, 1e-4);
+}
+
+TEST(DecodeTwin, ContextLengths) {
+  for (const int64_t tokens : {1, 7, 8, 31, 32, 33, 63, 64, 65, 127, 320, 321, 1000, 4096}) {
+    DecodeCase quantised(Shape(4, 1), {{tokens, 0}}, static_cast<uint64_t>(tokens));
+    ExpectClose(quantised, 9, "quantised " + std::to_string(tokens));
+    DecodeCase rows(Shape(4, 1), {{0, tokens}}, static_cast<uint64_t>(tokens));
+    ExpectClose(rows, 9, "rows " + std::to_string(tokens));
+    DecodeCase both(Shape(4, 1), {{tokens, 64}}, static_cast<uint64_t>(tokens));
+    ExpectClose(both, 9, "both " + std::to_string(tokens));
+  }
+}
+
+TEST(DecodeTwin, LongContexts) {
+  DecodeCase c(Shape(2, 1), {{32768, 320}}, 9);
+  ExpectClose(c, 50, "32K");
+  DecodeCase equal(Shape(1, 1, 64), {{1 << 20, 0}}, 10);
+  std::fill(equal.q.begin(), equal.q.end(), BFloat16{0});
+  ExpectClose(equal, 264, "a million equal scores");
+}
+
+TEST(DecodeTwin, HeadCountsAndRaggedBatches) {
+  for (const DecodeShape& shape : {Shape(40, 8), Shape(28, 4), Shape(12, 12), Shape(24, 2)}) {
+    for (const size_t batch : {3UL, 8UL, 64UL}) {
+      Random random(batch);
+      std::vector<RequestLengths> lengths(1);
+      while (lengths.size() < batch) {
+        lengths.push_back(
+            {static_cast<int64_t>(random.Below(40)), static_cast<int64_t>(random.Below(10))});
+      }
+      DecodeCase c(shape, lengths, 17, Pages::kShuffledSlots);
+      c.wide_slots = batch == 8;
+      ExpectClose(c, 20, std::to_string(shape.q_heads) + " heads, batch " + std::to_string(batch));
+    }
+  }
+}
+
+TEST(DecodeTwin, HardRows) {
+  for (NamedDecodeCase& hard : HardDecodeCases(Shape(8, 2), 600)) ExpectClose(hard.c, 9, hard.name);
+  for (NamedDecodeCase& hard : HardDecodeCases(Shape(4, 2, 64, 2), 200))
+    ExpectClose(hard.c, 5, hard.name);
+}
+
+TEST(DecodeTwin, FarSlots) {
+  DecodeCase c(Shape(8, 8), {{100, 9}}, 31);
+  const DecodeResult near = Twin(c, 3);
+  const CacheShape& s = c.shape.cache;
+  const int64_t codes = s.heads * s.CodeBytes(), scales = s.heads * s.ScaleBytes();
+  const int64_t row = s.heads * s.dim * 2;
+  const auto far = [](const auto& small, int64_t slots, int64_t bytes) {
+    auto memory = std::make_unique<SparseMemory>(
+        slots * bytes + static_cast<int64_t>(small.size() * sizeof(small[0])));
+    if (memory->data() != nullptr)
+      std::memcpy(memory->data() + slots * bytes, small.data(), small.size() * sizeof(small[0]));
+    return memory;
+  };
+  const auto k_codes = far(c.k_codes, kFarQuantised, codes);
+  const auto v_codes = far(c.v_codes, kFarQuantised, codes);
+  const auto k_scales = far(c.k_scale_bytes, kFarQuantised, scales);
+  const auto v_scales = far(c.v_scale_bytes, kFarQuantised, scales);
+  const auto k_rows = far(c.k_rows, kFarRows, row), v_rows = far(c.v_rows, kFarRows, row);
+  for (const auto* memory : {&k_codes, &v_codes, &k_scales, &v_scales, &k_rows, &v_rows}) {
+    if ((*memory)->data() == nullptr) GTEST_SKIP() << "no address space for far slots";
+  }
+  c.quantised_slots = Moved(c.quantised_slots, kFarQuantised);
+  c.row_slots = Moved(c.row_slots, kFarRows);
+  DecodeInputs in = c.HostInputs();
+  in.quantised = {k_codes->data(), v_codes->data(), k_scales->data(), v_scales->data(),
+                  kFarQuantised + c.quantised_pool};
+  in.rows = {reinterpret_cast<BFloat16*>(k_rows->data()),
+             reinterpret_cast<BFloat16*>(v_rows->data()), kFarRows + c.row_pool};
+  DecodeResult found = near;
+  DecodeTwin(c.shape, PlanDecode(c.shape, c.lengths, 3), in,
+             {found.o.data(), DType::kF32, found.lse.data()});
+  EXPECT_EQ(found.o, near.o);
+  EXPECT_EQ(found.lse, near.lse);
+}
+
+// Written rows read back: attention over the rows as the quantiser of lib/oscar/quant stores them.
+TEST(DecodeTwin, ReadsWhatTheWriteTwinWrote) {
+  for (const double clip : kRoundTripClips) {
+    RoundTrip trip(Shape(4, 2), 150, 10, clip, 40);
+    trip.WriteOnHost();
+    DecodeCase& c = trip.c;
+    const DecodeResult found = Twin(c, 5);
+    const auto stored = [&](const std::vector<BFloat16>& rows) {
+      std::vector<float> x;
+      for (const BFloat16 value : rows) x.push_back(ToFloat(value));
+      const int64_t history = c.lengths[0].quantised * 2;
+      QuantiserSpec spec;
+      spec.group_size = 128;
+      spec.clip = clip;
+      std::vector<float> back(static_cast<size_t>(history * 128));
+      Dequantise(Quantise({x.data(), history, 128}, spec, 1), {back.data(), history, 128});
+      std::copy(back.begin(), back.end(), x.begin());
+      return x;
+    };
+    const std::vector<float> k = stored(trip.k), v = stored(trip.v);
+    DecodeResult expected{std::vector<float>(4 * 128), std::vector<float>(4)};
+    for (size_t h = 0; h < 4; ++h) {
+      double sum = 0;
+      std::vector<double> o(128);
+      for (size_t token = 0; token < 160; ++token) {
+        const size_t at = (token * 2 + h / 2) * 128;
+        double score = 0;
+        for (size_t d = 0; d < 128; ++d) {
+          score += static_cast<double>(ToFloat(c.q[h * 128 + d])) * static_cast<double>(k[at + d]);
+        }
+        const double p = std::exp(score * static_cast<double>(c.logit_scale));
+        sum += p;
+        for (size_t d = 0; d < 128; ++d) o[d] += p * static_cast<double>(v[at + d]);
+      }
+      expected.lse[h] = static_cast<float>(std::log(sum));
+      for (size_t d = 0; d < 128; ++d) expected.o[h * 128 + d] = static_cast<float>(o[d] / sum);
+    }
+    const Distance distance = Compare(found, expected);
+    EXPECT_LE(distance.output, 1e-3) << clip;
+    EXPECT_LE(distance.lse, 1e-4) << clip;
+  }
+}
+
+TEST(DecodeShapeCheck, NamesWhatItRefuses) {
+  const auto message = [](const DecodeShape& shape) -> std::string {
+    try {
+      CheckDecodeShape(shape);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(Shape(8, 2)), "");
+  EXPECT_NE(message(Shape(8, 2, 256, 8)).find("8 groups"), std::string::npos);
+  EXPECT_NE(message(Shape(8, 2, 96)).find("head size 96"), std::string::npos);
+  EXPECT_NE(message(Shape(17, 1)).find("17 query heads"), std::string::npos);
+  EXPECT_NE(message(Shape(9, 2)).find("9 query heads"), std::string::npos);
+  EXPECT_NE(message(Shape(8, 2, 128, 1, DType::kI32)).find("i32"), std::string::npos);
 }
 
 TEST(DecodeTwin, SplitsDoNotMatter) {

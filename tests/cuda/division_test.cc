@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "oscar/core/random.h"
+
 namespace oscar {
 namespace {
 
@@ -31,6 +33,41 @@ __attribute__((target_clones("fma", "default"))) int64_t WrongQuotients(uint32_t
 
 TEST(WriteDivision, OneCorrectionIsExactForEveryMantissa) {
   EXPECT_EQ(WrongQuotients(0, 1U << 23), 0);
+}
+
+// The range of a row divided by 3: the product with the rounded 1/3 and one correction.
+__attribute__((target_clones("fma", "default"))) int64_t WrongThirds() {
+  constexpr float kThird = 1.0F / 3.0F;
+  int64_t wrong = 0;
+  // Two binades hold every mantissa on both sides of a power of 2 in the quotient.
+  for (uint32_t bits = 0x3f800000U; bits < 0x40800000U; ++bits) {
+    const float x = std::bit_cast<float>(bits);
+    const float q = x * kThird;
+    const float corrected = __builtin_fmaf(__builtin_fmaf(-3.0F, q, x), kThird, q);
+    wrong += corrected != x / 3.0F ? 1 : 0;
+  }
+  return wrong;
+}
+
+TEST(WriteDivision, ThirdsAreExactForEveryMantissa) { EXPECT_EQ(WrongThirds(), 0); }
+
+// The zero of a row, any float32 divided by any scale: two corrections. A sample; that it always
+// holds is Markstein's theorem.
+TEST(WriteDivision, TwoCorrectionsAreExactForAnyNumerator) {
+  Random random(1);
+  int64_t wrong = 0;
+  for (int i = 0; i < 20000000; ++i) {
+    const uint64_t bits = random.Next();
+    const float x = std::bit_cast<float>(0x3f800000U | static_cast<uint32_t>(bits & 0x7fffffU));
+    const float s =
+        std::bit_cast<float>(0x3f800000U | static_cast<uint32_t>((bits >> 32) & 0x7fffffU));
+    const float r = 1.0F / s;
+    float q = x * r;
+    q = std::fma(std::fma(-q, s, x), r, q);
+    q = std::fma(std::fma(-q, s, x), r, q);
+    wrong += q != x / s ? 1 : 0;
+  }
+  EXPECT_EQ(wrong, 0);
 }
 
 TEST(WriteDivision, WithoutTheCorrectionItIsNot) {

@@ -41,11 +41,17 @@ void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& l
         EXPECT_EQ(piece.partial, i);
         EXPECT_EQ(piece.request, static_cast<int32_t>(r));
         EXPECT_EQ(piece.head_block, static_cast<int32_t>(h));
+        if (tokens[0] + tokens[1] == 0) {
+          EXPECT_EQ(piece.tokens, 0);  // the one piece that stands for no tokens
+          EXPECT_EQ(plan.partial_begin[at + 1], i + 1);
+          continue;
+        }
         EXPECT_GE(piece.tokens, 1);
         const auto tier = static_cast<size_t>(piece.tier);
         EXPECT_EQ(piece.slot_begin, next[tier]);
         next[tier] += piece.tokens;
       }
+      EXPECT_GT(plan.partial_begin[at + 1], plan.partial_begin[at]);
       EXPECT_EQ(next[0], begin[0] + tokens[0]);
       EXPECT_EQ(next[1], begin[1] + tokens[1]);
     }
@@ -77,7 +83,7 @@ TEST(Plan, EmptyBatches) {
   for (const std::vector<RequestLengths>& lengths :
        {std::vector<RequestLengths>{}, std::vector<RequestLengths>{{0, 0}, {0, 0}}}) {
     const DecodePlan plan = PlanDecode(Shape(32, 8), lengths, 132);
-    EXPECT_EQ(plan.partials(), 0);
+    EXPECT_EQ(plan.partials(), static_cast<int64_t>(lengths.size()));
     ExpectCovers(Shape(32, 8), lengths, plan);
   }
 }

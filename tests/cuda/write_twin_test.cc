@@ -34,8 +34,9 @@ TEST(WriteTwin, EqualsTheQuantiser) {
     const std::vector<BFloat16> rows = HardRows(random, tokens * heads, dim);
     std::vector<float> widened;
     for (const BFloat16 x : rows) widened.push_back(ToFloat(x));
-    for (const int64_t groups : {1, 2, 4}) {
-      for (const double clip : {0.0, 0.5, 0.92, 0.96, 1.0}) {
+    for (const int64_t groups : {1, 2, 4, 8, 16}) {
+      if (dim / groups < 16) continue;
+      for (const double clip : {0.0, 0.5, 0.92, 0.96, 0.999, 1.0}) {
         for (const ClipRule rule : {ClipRule::kOrderStatistic, ClipRule::kBisection}) {
           for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
             const CacheShape shape{heads, dim, groups, type};
@@ -131,6 +132,9 @@ TEST(WriteTwin, RefusesWhatDoesNotFit) {
   job.clip_index = 64;
   EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);
   job.clip_index = -1;
+  for (const int64_t groups : {0, 3, 8}) {
+    EXPECT_THROW(WriteTwin({1, 64, groups, DType::kF32}, {&job, 1}), Error) << groups;
+  }
   job.slots.type = DType::kF32;
   EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);
 }

@@ -76,6 +76,10 @@ TEST_F(Env, SglangFollowsTheManifest) {
                                     "--decode-attention-backend",
                                     "triton"};
   EXPECT_EQ(report.record.At("flags").AsArray(), flags);
+  EXPECT_THAT(report.text, HasSubstr("an entry' --sink 32 --recent 128 --group-size 16 "
+                                     "--scale-dtype bf16 --clip 0.94,0.85 --as-served "
+                                     "--traces FILE\n"));
+  EXPECT_EQ(report.record.At("verify_options").AsArray().at(2), Value("--sink"));
   // Ratios per layer differ for K only.
   EXPECT_THAT(report.text, HasSubstr("note: key: the best single clip ratio"));
   EXPECT_THAT(report.text, testing::Not(HasSubstr("note: value:")));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "oscar/core/error.h"
@@ -195,13 +196,16 @@ TEST(AttentionReference, EqualsTheDefinitions) {
                            Setting{7, 1, 20, 12, 129, 40, {4, 8}, true, false},
                            Setting{4, 4, 16, 16, 129, 40, {4, 8}, false, false},
                            Setting{64, 2, 8, 8, 60, 20, {0, 0}, true, true},
+                           Setting{4, 2, 16, 16, 150, 0, {8, 16, 8}, true, true},
+                           Setting{4, 2, 16, 16, 150, 20, {8, 16, 8}, true, false},
                            Setting{2, 1, 8, 8, 9, 0, {4, 4}, true, false}}) {
     const Case c(s.q_heads, s.kv_heads, s.k_dim, s.v_dim, s.tokens, s.window, 31, 2);
     const std::vector<float> k_hat = Perturbed(c.k, 0.3, 1);
     const std::vector<float> v_hat = Perturbed(c.v, 0.3, 2);
     const std::vector<float> k_window = s.inexact_windows ? Perturbed(c.k, 0.01, 3) : c.k;
     const std::vector<float> v_window = s.inexact_windows ? Perturbed(c.v, 0.01, 4) : c.v;
-    const std::vector<int64_t> queries = ChooseQueries(s.tokens, 37, s.windows, s.use_windows);
+    const std::vector<int64_t> queries =
+        ChooseQueries(s.tokens, 37, s.windows, s.use_windows, s.window);
     const AttentionReference exact(c.shape, c.Q(), c.K(c.k), c.V(c.v), queries, 2, c.o_proj);
     CacheRows cache{c.K(k_hat), c.V(v_hat), {}, {}};
     if (s.inexact_windows) {
@@ -363,6 +367,41 @@ TEST(ChooseQueries, AreEvenAndEndWithTheLast) {
       EXPECT_EQ(error.code(), ErrorCode::kData);
       EXPECT_NE(std::string(error.what()).find("sink 64 and recent 256"), std::string::npos);
     }
+  }
+}
+
+TEST(ChooseQueries, MeetFlushesAtEveryDistance) {
+  const Windows windows{4, 16, 8};
+  // Parts of 16 positions: equal steps would always meet the same distance.
+  const int64_t length = windows.ShortestUseful() - 1 + 16 * 64;
+  const std::vector<int64_t> queries = ChooseQueries(length, 64, windows, true);
+  ASSERT_EQ(queries.size(), 64U);
+  EXPECT_EQ(queries.back(), length - 1);
+  std::set<int64_t> distances;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    EXPECT_EQ((queries[i] - (windows.ShortestUseful() - 1)) / 16, static_cast<int64_t>(i));
+    distances.insert(queries[i] - windows.RecentBegin(queries[i]));
+  }
+  EXPECT_EQ(distances.size(), 8U);
+  EXPECT_EQ(ChooseQueries(length, 64, windows, true), queries);
+  EXPECT_EQ(ChooseQueries(28, 9, windows, true), (std::vector<int64_t>{27}));
+  EXPECT_THROW(ChooseQueries(27, 9, windows, true), Error);
+}
+
+TEST(ChooseQueries, SeeAQuantisedKeyThroughASlidingWindow) {
+  // Of 8 queries in a row the first two after a flush see one.
+  const Windows windows{4, 16, 8};
+  for (const int64_t query : ChooseQueries(300, 1000, windows, true, 18)) {
+    EXPECT_LT(query - windows.RecentBegin(query), 17) << query;
+  }
+  // The first flush is at 27: 34 times eight queries, and one more.
+  EXPECT_EQ(ChooseQueries(300, 1000, windows, true, 18).size(), 34U * 2 + 1);
+  EXPECT_EQ(ChooseQueries(300, 5, {4, 16}, true, 17), ChooseQueries(300, 5, {4, 16}, true));
+  try {
+    ChooseQueries(300, 5, windows, true, 16);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sliding window of 16 tokens"), std::string::npos);
   }
 }
 

@@ -38,8 +38,8 @@ struct Data {
   }
   std::vector<float> Run(const std::optional<Windows>& windows, bool backwards = false) const {
     std::vector<float> o(static_cast<size_t>(s.tokens * s.q_heads * s.v_dim), NAN);
-    std::optional<QuantisedCache> cache;
-    if (windows) cache = QuantisedCache{K(true), V(true), *windows};
+    std::optional<TappedCache> cache;
+    if (windows) cache = TappedCache{K(true), V(true), *windows};
     CpuAttention attention(Q(), K(), V(), 1 / std::sqrt(static_cast<double>(s.k_dim)), s.window,
                            cache, {o.data(), s.tokens, s.q_heads, s.v_dim});
     for (int64_t i = 0; i < attention.pack_tasks(); ++i) attention.Pack(i);
@@ -125,6 +125,15 @@ TEST(CpuAttention, CachesWithEveryKindOfWindow) {
   for (const int64_t sink : {0, 1, 4, 63, 64, 65, 128, 290, 299, 300, 1000}) {
     for (const int64_t recent : {0, 1, 2, 47, 64, 100, 256, 299, 300, 1000}) {
       Check(Data({300, 2, 1, 16, 16, 0}, 1), Windows{sink, recent}, 1, kTolerance);
+    }
+  }
+}
+
+TEST(CpuAttention, CachesThatFlushSeveralTokensAtATime) {
+  for (const int64_t flush : {2, 7, 8, 47, 64, 100, 500}) {
+    for (const int64_t recent : {0, 1, 47, 64, 100}) {
+      Check(Data({300, 2, 1, 16, 16, 0}, 1), Windows{4, recent, flush}, 1, kTolerance);
+      Check(Data({300, 2, 1, 16, 16, 70}, 1), Windows{0, recent, flush}, 1, kTolerance);
     }
   }
 }

@@ -20,8 +20,10 @@ struct NaiveAttention {
 
 // Replaces keys and values; use(i, j) says whether query i takes key j from the replacement.
 struct NaiveCache {
-  std::function<void(const Rows& k, const Rows& v, Rows& k_hat, Rows& v_hat)> apply;
+  using Replace = std::function<void(const Rows& k, const Rows& v, Rows& k_hat, Rows& v_hat)>;
+  Replace apply;
   std::function<bool(int64_t, int64_t)> use;
+  Replace window = nullptr;  // the rows of all other pairs; none: the model's own
 };
 
 class NaiveModel {
@@ -52,6 +54,10 @@ class NaiveModel {
     Rows k_hat = a.k;
     Rows v_hat = a.v;
     if (cache != nullptr) cache->apply(a.k, a.v, k_hat, v_hat);
+    if (cache != nullptr && cache->window) {
+      const Rows k = a.k, v = a.v;
+      cache->window(k, v, a.k, a.v);
+    }
     const auto tokens = static_cast<int64_t>(hidden.size());
     const LayerShape shape = c_.ShapeOfLayer(layer);
     for (int64_t i = 0; i < tokens; ++i) {

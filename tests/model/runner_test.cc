@@ -151,8 +151,8 @@ class RoundingTap final : public KvTap {
 
 // Rounds like RoundingTap. A float64 value that differs from float32's by rounding may round to the
 // other side, so the reference takes the rows that the runner rounded.
-test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows& windows,
-                               bool use_windows) {
+test::NaiveCache::Replace RoundedRows(const test::RowKeeper::Rows& rows, double k_steps,
+                                      double v_steps) {
   const auto round = [](const test::KeptRows& x, test::Rows& out, double steps) {
     const auto width = static_cast<size_t>(x.heads * x.dim);
     for (size_t t = 0; t < out.size(); ++t) {
@@ -161,14 +161,18 @@ test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows&
       }
     }
   };
-  return {
-      [&rows, round](const test::Rows&, const test::Rows&, test::Rows& k_hat, test::Rows& v_hat) {
-        round(rows.k, k_hat, 4);
-        round(rows.v, v_hat, 8);
-      },
-      [windows, use_windows](int64_t i, int64_t j) {
-        return !use_windows || windows.Quantised(i, j);
-      }};
+  return [&rows, round, k_steps, v_steps](const test::Rows&, const test::Rows&, test::Rows& k_hat,
+                                          test::Rows& v_hat) {
+    round(rows.k, k_hat, k_steps);
+    round(rows.v, v_hat, v_steps);
+  };
+}
+
+test::NaiveCache RoundingCache(const test::RowKeeper::Rows& rows, const Windows& windows,
+                               bool use_windows) {
+  return {RoundedRows(rows, 4, 8), [windows, use_windows](int64_t i, int64_t j) {
+            return !use_windows || windows.Quantised(i, j);
+          }};
 }
 
 TEST_P(Variants, StreamsMatchTheFormulas) {
@@ -179,8 +183,9 @@ TEST_P(Variants, StreamsMatchTheFormulas) {
     Windows windows;
     bool use_windows;
   };
-  const std::vector<Choice> choices = {{{4, 16}, true},  {{0, 0}, true},   {{0, 300}, true},
-                                       {{600, 1}, true}, {{1, 256}, true}, {{64, 256}, false}};
+  const std::vector<Choice> choices = {{{4, 16}, true},   {{0, 0}, true},   {{0, 300}, true},
+                                       {{600, 1}, true},  {{1, 256}, true}, {{64, 256}, false},
+                                       {{4, 16, 8}, true}};
   RoundingTap tap;
   ModelRunner runner = Runner(weights, sequences);
   std::vector<test::RowKeeper> keepers(choices.size() + 1);
@@ -212,6 +217,81 @@ TEST_P(Variants, StreamsMatchTheFormulas) {
   EXPECT_NE(HiddenOf(runner, weights, 1), exact);
   EXPECT_NE(HiddenOf(runner, weights, 2), HiddenOf(runner, weights, 1));
   EXPECT_EQ(HiddenOf(runner, weights, 4), exact);  // 600 sink tokens cover every sequence
+}
+
+// The attention of other devices, by ATen's kernels, against the CPU's own.
+TEST_P(Variants, BothAttentionsGiveTheSameStreams) {
+  const FakeWeights weights(Config());
+  const auto sequences = RandomSequences({60, 530}, weights.config().vocab, 3);
+  const std::vector<Windows> windows = {{4, 16}, {0, 300}, {4, 16, 8}, {1, 250, 64}};
+  RoundingTap tap;
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  for (const bool fused : {true, false}) {
+    runners.push_back(
+        std::make_unique<ModelRunner>(weights, sequences, "cpu", Context(), RunnerOptions{fused}));
+    for (const Windows& w : windows) runners.back()->AddStream(&tap, w, true);
+    // One layer: rounding amplifies differences from the second on.
+    runners.back()->RunLayer(nullptr, nullptr);
+  }
+  for (int stream = 0; stream <= static_cast<int>(windows.size()); ++stream) {
+    const auto own = HiddenOf(*runners[0], weights, stream);
+    const auto aten = HiddenOf(*runners[1], weights, stream);
+    test::WorstError worst;
+    for (size_t i = 0; i < own.size(); ++i) worst.Add(own[i], double{aten[i]});
+    EXPECT_LE(worst.relative(), kTolerance) << stream << ": " << worst.Where();
+  }
+}
+
+// Window rows of another grid than quantised ones.
+class WindowTap final : public KvTap {
+ public:
+  void Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
+             HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) override {
+    rounding_.Apply(layer, positions, k, v, k_hat, v_hat);
+  }
+  bool ChangesWindows(int layer) const override { return layer == 1; }
+  void ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                    HeadRows<float> k_window, HeadRows<float> v_window) override {
+    EXPECT_EQ(layer, 1);
+    for (int64_t i = 0; i < k.size(); ++i) k_window.data[i] = std::round(k.data[i] * 16) / 16;
+    for (int64_t i = 0; i < v.size(); ++i) v_window.data[i] = std::round(v.data[i] * 32) / 32;
+  }
+
+ private:
+  RoundingTap rounding_;
+};
+
+TEST_P(Variants, TapsMayChangeTheWindowsToo) {
+  const FakeWeights weights(Config());
+  // Shorter than the windows, and longer.
+  const auto sequences = RandomSequences({3, 9, 60}, weights.config().vocab, 3);
+  const test::NaiveModel naive(weights);
+  WindowTap tap;
+  const Windows windows{4, 16};
+  ModelRunner runner = Runner(weights, sequences);
+  test::RowKeeper keeper;
+  runner.AddStream(&tap, windows, true);
+  runner.AddStream(&tap, windows, false);
+  runner.AddSink(&keeper, 1);
+  RunAll(runner, weights);
+  std::vector<test::Rows> expected;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    test::Rows hidden = naive.Embed(sequences[s]);
+    for (int64_t layer = 0; layer < weights.config().layers; ++layer) {
+      const auto& rows = keeper.rows.at({static_cast<int>(layer), static_cast<int64_t>(s)});
+      test::NaiveCache cache = RoundingCache(rows, windows, true);
+      if (layer == 1) cache.window = RoundedRows(rows, 16, 32);
+      hidden = naive.Layer(layer, hidden, &cache);
+    }
+    expected.push_back(std::move(hidden));
+  }
+  CompareHidden(runner, 1, expected);
+  // Without windows there are none to change.
+  RoundingTap plain;
+  ModelRunner other = Runner(weights, sequences);
+  other.AddStream(&plain, windows, false);
+  RunAll(other, weights);
+  EXPECT_EQ(HiddenOf(runner, weights, 2), HiddenOf(other, weights, 1));
 }
 
 class IdentityTap final : public KvTap {

@@ -126,10 +126,11 @@ TEST(Windows, RegionsAtTheEdges) {
 }
 
 TEST(Windows, SlidingWindowsHideTheOldestKeys) {
-  for (const Windows& windows : {Windows{4, 8}, Windows{0, 8}, Windows{4, 0}}) {
-    for (const int64_t sliding : {1, 7, 8, 9, 12, 13, 40}) {
+  for (const Windows& windows :
+       {Windows{4, 8}, Windows{0, 8}, Windows{4, 0}, Windows{4, 8, 8}, Windows{0, 3, 5}}) {
+    for (const int64_t sliding : {1, 3, 4, 7, 8, 9, 12, 13, 40, 1000}) {
       int64_t most = 0;
-      for (const int64_t length : {0, 1, 3, 4, 5, 12, 13, 14, 20, 39, 41}) {
+      for (int64_t length = 0; length < 45; ++length) {
         RegionSizes expected;
         for (int64_t key = std::max<int64_t>(0, length - sliding); key < length; ++key) {
           const bool quantised = windows.Quantised(length - 1, key);
@@ -212,6 +213,9 @@ TEST(Windows, EnginesThatKeepWholePagesLoseThePartialOne) {
   for (const int64_t page : {8, 16, 64}) EXPECT_EQ(FloorSinkToPages({}, page).sink, 64) << page;
   EXPECT_EQ(FloorSinkToPages({}, 128).sink, 0);
   EXPECT_EQ(FloorSinkToPages({100, 256}, 16), (Windows{96, 256}));
+  EXPECT_EQ(FloorSinkToPages({100, 256, 8}, 16), (Windows{96, 256, 8}));
+  EXPECT_EQ(WindowsText({64, 256}), "sink 64 and recent 256");
+  EXPECT_EQ(WindowsText({64, 256, 8}), "sink 64 and recent 256 with flush 8");
 }
 
 TEST(Methods, EveryRowBuildsAndNamesAreUnique) {

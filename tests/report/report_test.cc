@@ -37,6 +37,10 @@ Value Record() {
   record["schema"] = "oscar.verify/1";
   record["schemes"] = Value::Array{scheme, control};
   record["gates"] = Value::Array{gate};
+  record["skipped_gates"] = Value::Array{Value::Object{{"name", "needs-a-model"},
+                                                       {"scheme", "oscar"},
+                                                       {"metric", "next_token_kl"},
+                                                       {"reason", "was not measured"}}};
   record["notes"] = Value::Array{"overlap unknown"};
   record["verdict"] = "fail";
   record["settings"] = Value::Object{{"sink", 64}, {"recent", 256}, {"windows", true}};
@@ -67,6 +71,7 @@ TEST(VerifyReport, TextShowsMetricsGatesNotesAndVerdict) {
   EXPECT_THAT(text, HasSubstr("attention KL"));
   EXPECT_THAT(text, HasSubstr("1.23 \u00b10.01"));
   EXPECT_THAT(text, HasSubstr("FAIL"));
+  EXPECT_THAT(text, testing::ContainsRegex("needs-a-model +- +- +skipped"));
   EXPECT_THAT(text, HasSubstr("as expected"));
   EXPECT_THAT(text, HasSubstr("note: overlap unknown"));
   EXPECT_THAT(text, HasSubstr("verdict: fail"));

@@ -254,6 +254,17 @@ TEST_F(ClipProblemTest, LossesEqualTheirDefinitionsInTheOriginalCoordinates) {
   }
 }
 
+TEST_F(ClipProblemTest, RespectsFlushes) {
+  const ClipProblem plain(shape_, sequences_, key_, value_, settings_, 1);
+  settings_.windows.flush = 8;
+  const ClipProblem problem(shape_, sequences_, key_, value_, settings_, 1);
+  double key_loss = 0, value_loss = 0;
+  Reference(0.9, key_loss, value_loss);
+  EXPECT_NEAR(problem.KeyLoss(0.9), key_loss, 1e-4 * key_loss);
+  EXPECT_NEAR(problem.ValueLoss(0.9), value_loss, 1e-4 * value_loss);
+  EXPECT_NE(problem.KeyLoss(0.9), plain.KeyLoss(0.9));
+}
+
 TEST_F(ClipProblemTest, GivesTheSameBitsAtAnyThreadCount) {
   const ClipProblem one(shape_, sequences_, key_, value_, settings_, 1);
   const ClipProblem three(shape_, sequences_, key_, value_, settings_, 3);

@@ -36,7 +36,7 @@ Gate Bound(const std::string& scheme, const std::string& comparison, double boun
 }
 
 std::vector<GateResult> Evaluate(const Gate& gate, const std::vector<SchemeResult>& schemes) {
-  std::vector<std::string> skipped;
+  std::vector<GateResult> skipped;
   return EvaluateGates(std::vector<Gate>{gate}, schemes, skipped);
 }
 
@@ -77,11 +77,13 @@ TEST(Gates, RegionsHaveMetricsOfTheirOwn) {
   gate.region = "middle";
   const GateResult result = Evaluate(gate, {Scheme("x", {1, 3})})[0];
   EXPECT_TRUE(result.passed);
-  EXPECT_EQ(ToValue(result).At("metric"), Value("middle attention_kl"));
+  EXPECT_EQ(ToValue(result).At("metric"), Value("attention_kl"));
+  EXPECT_EQ(ToValue(result).At("region"), Value("middle"));
+  EXPECT_EQ(ToValue(result).At("bound"), Value(2.0));
 }
 
 TEST(Gates, WhatWasNotMeasuredFailsRequiredGatesOnly) {
-  std::vector<std::string> skipped;
+  std::vector<GateResult> skipped;
   Gate gate = Bound("oscar", "<=", 1);
   const std::vector<SchemeResult> schemes = {Scheme("naive", {1, 2})};
   GateResult result = EvaluateGates(std::vector<Gate>{gate}, schemes, skipped)[0];
@@ -94,14 +96,20 @@ TEST(Gates, WhatWasNotMeasuredFailsRequiredGatesOnly) {
   EXPECT_TRUE(skipped.empty());
   gate.required = false;
   EXPECT_TRUE(EvaluateGates(std::vector<Gate>{gate}, schemes, skipped).empty());
-  EXPECT_THAT(skipped, testing::ElementsAre(HasSubstr("next_token_kl of naive")));
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_THAT(SkippedValue(skipped[0]).At("reason").AsString(),
+              HasSubstr("next_token_kl of naive"));
 }
 
 TEST(Gates, FiniteLooksIntoEveryLayer) {
   Gate gate = Bound("*", "finite", 0);
   gate.metric = "*";
   SchemeResult bad = Scheme("x", {1, 2});
-  EXPECT_TRUE(Evaluate(gate, {bad})[0].passed);
+  const Value passed = ToValue(Evaluate(gate, {bad})[0]);
+  EXPECT_EQ(passed.At("passed"), Value(true));
+  EXPECT_EQ(passed.At("comparison"), Value("finite"));
+  EXPECT_EQ(passed.Find("bound"), nullptr);
+  EXPECT_FALSE(passed.At("reason").AsString().empty());
   bad.layers[0].metrics["attention_kl"] =
       MetricValue::Of(std::vector<double>{std::numeric_limits<double>::infinity()});
   const GateResult result = Evaluate(gate, {bad})[0];
@@ -120,7 +128,7 @@ TEST(Gates, FaultsInTheFileAreNamed) {
     return std::string("nothing");
   };
   const auto gate = [](const std::string& rest) {
-    return R"([{"name": "n", "scheme": "s", "metric": "m")" + rest + "}]";
+    return R"([{"name": "n", "scheme": "s", "metric": "key_error")" + rest + "}]";
   };
   EXPECT_EQ(fault(gate(R"(, "comparison": "<=", "bound": 1)")), "nothing");
   EXPECT_THAT(fault(gate(R"(, "comparison": "<=", "bound": 1, "limit": 2)")), HasSubstr("'limit'"));
@@ -131,6 +139,11 @@ TEST(Gates, FaultsInTheFileAreNamed) {
               HasSubstr("'end'"));
   EXPECT_THAT(fault(gate(R"(, "comparison": "<=", "bound": 1, "required": 1)")),
               HasSubstr("required"));
+  EXPECT_THAT(fault(gate(R"(, "comparison": "<=", "bound": 1, "region": "sink")")),
+              HasSubstr("metric 'key_error' of a region: expected one of attention_kl"));
+  EXPECT_THAT(fault(R"([{"name": "n", "scheme": "s", "metric": "attn_kl", "comparison": "<=",
+                         "bound": 1}])"),
+              HasSubstr("metric 'attn_kl': expected one of key_error"));
   EXPECT_THAT(fault(gate("")), HasSubstr("no comparison"));
   EXPECT_THAT(fault("[1]"), HasSubstr("gate 1"));
   EXPECT_THAT(fault("[]"), HasSubstr("no gate"));

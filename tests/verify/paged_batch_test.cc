@@ -66,6 +66,7 @@ TEST(PagedBatch, RequestsReadExactlyWhatTheirQueriesSee) {
     for (const TierRule rule : {TierRule::kRows, TierRule::kWindows, TierRule::kQuantised}) {
       ExpectRequestsReadWhatTheySee(Shape(window), sequences, {4, 8}, rule);
       ExpectRequestsReadWhatTheySee(Shape(window), sequences, {0, 1}, rule);
+      ExpectRequestsReadWhatTheySee(Shape(window), sequences, {4, 8, 4}, rule);
     }
   }
 }

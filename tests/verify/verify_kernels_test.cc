@@ -161,12 +161,14 @@ TEST_F(KernelVerifyTest, TwinsGiveTheMetricsOfTheCpuVerifier) {
     int64_t group;
     ScaleType scale;
     ClipMode clip;
+    int64_t flush = 1;
   };
   for (const Variant& v : {Variant{true, 0, ScaleType::kF32, ClipMode::kSort},
                            Variant{false, 0, ScaleType::kF32, ClipMode::kBisect},
-                           Variant{true, 32, ScaleType::kF16, ClipMode::kSort},
+                           Variant{true, 32, ScaleType::kF16, ClipMode::kSort, 4},
                            Variant{false, 16, ScaleType::kBF16, ClipMode::kSort}}) {
     options_.method.use_windows = v.windows;
+    options_.method.windows.flush = v.flush;
     options_.method.group_size = v.group;
     options_.method.scale_type = v.scale;
     options_.method.clip_mode = v.clip;

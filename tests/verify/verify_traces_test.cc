@@ -146,6 +146,27 @@ TEST_F(VerifyTest, WithoutWindowsEverythingIsQuantised) {
   EXPECT_DOUBLE_EQ(naive.bits_per_element, (6.0 * 16 + 10 * 8) / 24);
 }
 
+TEST_F(VerifyTest, FlushKeepsMoreTokensExact) {
+  options_.schemes = {"naive"};
+  options_.controls = false;
+  const Verification plain = Run();
+  options_.method.windows.flush = 8;
+  const Verification flush = Run();
+  EXPECT_EQ(plain.settings.At("flush"), Value(1));
+  EXPECT_EQ(flush.settings.At("flush"), Value(8));
+  const auto key_error = [](const Verification& v) {
+    return v.schemes[0].metrics.at("key_error").summary.mean;
+  };
+  // Sequences of 60, 40 and 50 tokens: 4, 4 and 6 of 48, 28 and 38 wait for the flush.
+  EXPECT_LT(key_error(flush), key_error(plain));
+  EXPECT_GT(flush.schemes[0].bits_per_element, plain.schemes[0].bits_per_element - 1e-12);
+  EXPECT_THAT(VerifyText(BuildRecord(flush, ReadGates({})), false), HasSubstr("recent 8, flush 8"));
+  EXPECT_THAT(VerifyText(BuildRecord(plain, ReadGates({})), false),
+              testing::Not(HasSubstr("flush")));
+  options_.method.windows = {4, 40, 17};
+  EXPECT_THAT(Refusal().what(), HasSubstr("sink 4 and recent 40 with flush 17"));
+}
+
 TEST_F(VerifyTest, AsServedChangesTheWindowsToo) {
   options_.zoo = {GoodEntry("tag")};
   options_.schemes = {"bf16", "oscar"};
@@ -438,6 +459,24 @@ TEST_F(VerifyTest, SchemesAreSelectedByName) {
   options_.zoo.clear();
   options_.schemes = {"oscar"};
   EXPECT_THAT(Refusal().hint(), HasSubstr("--zoo"));
+}
+
+TEST_F(VerifyTest, AnEntryThatWasNotMeasuredFailsTheVerdict) {
+  options_.zoo = {GoodEntry("a"), GoodEntry("b")};
+  const std::vector<Gate> gates = ParseGates(
+      R"({"schema": "oscar.gates/1", "gates": [{"name": "g", "scheme": "bf16",
+          "metric": "attention_kl", "comparison": "==", "bound": 0}]})",
+      "text");
+  options_.schemes = {"bf16", "oscar"};
+  EXPECT_TRUE(Passed(BuildRecord(Run(), gates)));
+  options_.schemes = {"bf16", "oscar:a"};
+  const Value record = BuildRecord(Run(), gates);
+  EXPECT_FALSE(Passed(record));
+  EXPECT_THAT(record.At("notes").ToJson(), HasSubstr("b was given, but no scheme of it"));
+  // Nor may "all" leave it out.
+  options_.schemes = {"all"};
+  options_.method.group_size = 7;
+  EXPECT_EQ(Refusal().code(), ErrorCode::kUsage);
 }
 
 TEST_F(VerifyTest, StopsWhenCancelled) {

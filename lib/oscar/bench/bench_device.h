@@ -32,6 +32,18 @@ struct DecodeCase {
   int64_t Bytes() const;
 };
 
+// One launch of the write kernel for one layer. Prefill: keys and values of `tokens` tokens,
+// rotated, clipped, quantised, into pages in random order. Decode step: the new keys and values of
+// `tokens` requests, rotated, into the bf16 ring, and their queries rotated.
+struct WriteCase {
+  DecodeShape shape;
+  int64_t tokens = 1;
+  bool decode_step = false;
+
+  // Bytes read and written, rotations and slot numbers apart.
+  int64_t Bytes() const;
+};
+
 // The attention of PyTorch on a contiguous bf16 cache, [batch, KV head, token, channel].
 enum class SdpaKernel { kFlash, kCudnn };
 
@@ -55,6 +67,7 @@ class BenchDevice {
   virtual double ReadBandwidth() = 0;
   // Launch after launch reads other memory, more than the L2 cache holds.
   virtual Spread Decode(const DecodeCase& c) = 0;
+  virtual Spread Write(const WriteCase& c) = 0;
   // Microseconds of one plan of the case, its copy to the device included.
   virtual double Plan(const DecodeCase& c) = 0;
   // Nothing where this build has no CUDA part of LibTorch, or that kernel refuses the case.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "oscar/bench/measure.h"
+#include "oscar/bench/write_bench.h"
 #include "oscar/core/error.h"
 #include "oscar/cuda/device_name.h"
 
@@ -65,6 +66,8 @@ Spread KernelBench::Decode(const DecodeCase& c) {
     LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
   });
 }
+
+Spread KernelBench::Write(const WriteCase& c) { return TimeWrite(c, info_, stream_); }
 
 double KernelBench::Plan(const DecodeCase& c) {
   DecodeWorkspace workspace(c.shape, c.batch);

@@ -17,6 +17,7 @@ class KernelBench final : public BenchDevice {
   DeviceInfo Info() override { return info_; }
   double ReadBandwidth() override;
   Spread Decode(const DecodeCase& c) override;
+  Spread Write(const WriteCase& c) override;
   double Plan(const DecodeCase& c) override;
   std::optional<Spread> Sdpa(const DecodeCase& c, SdpaKernel kernel) override;
   bool HasTorch() override { return TorchPartAvailable(); }

@@ -116,7 +116,6 @@ Value MemoryPerToken(const ModelShape& model, const CacheShape& shape) {
 
 std::vector<DecodeCase> GridOf(const BenchOptions& o, const ModelShape& model) {
   std::vector<DecodeCase> grid;
-  // Largest first: the memory of a large case serves the smaller ones.
   for (const int64_t batch : o.batches) {
     for (const int64_t context : o.contexts) {
       for (const std::string& order : o.orders) {
@@ -131,6 +130,7 @@ std::vector<DecodeCase> GridOf(const BenchOptions& o, const ModelShape& model) {
 Value::Array MeasureGrid(const BenchOptions& o, const ModelShape& model, BenchDevice& device,
                          const DeviceInfo& info, const RunContext& context, Value::Array& notes) {
   const std::vector<DecodeCase> grid = GridOf(o, model);
+  // Largest first: the memory of a large case serves the smaller ones.
   std::vector<size_t> order(grid.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::ranges::stable_sort(order, [&](size_t a, size_t b) {
@@ -156,6 +156,23 @@ Value::Array MeasureGrid(const BenchOptions& o, const ModelShape& model, BenchDe
   context.progress->End();
   std::erase_if(rows, [](const Value& row) { return row.is_null(); });
   return {rows.begin(), rows.end()};
+}
+
+// Writes of a prefill chunk and of a decode step of each batch.
+Value::Array MeasureWrites(const BenchOptions& o, const ModelShape& model, BenchDevice& device,
+                           const RunContext& context) {
+  std::vector<WriteCase> cases = {{AttentionOf(o, model), o.write_tokens, false}};
+  for (const int64_t batch : o.batches) cases.push_back({AttentionOf(o, model), batch, true});
+  const double read = device.ReadBandwidth();
+  Value::Array rows;
+  for (const WriteCase& c : cases) {
+    context.cancel->ThrowIfCancelled("");
+    Value row = Describe(device.Write(c), c.Bytes(), read);
+    row["kind"] = c.decode_step ? "decode step" : "prefill";
+    row["tokens"] = c.tokens;
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Value DescribeOptions(const BenchOptions& o) {
@@ -242,6 +259,9 @@ Value RunBench(const BenchOptions& options, BenchDevice& device, const RunContex
     }
     if (options.grid) {
       entry["decode"] = MeasureGrid(options, model, device, info, context, notes);
+    }
+    if (options.grid && options.write_tokens > 0) {
+      entry["writes"] = MeasureWrites(options, model, device, context);
     }
     if (options.whole_model) {
       entry["steps"] =

@@ -29,6 +29,7 @@ struct BenchOptions {
   bool sdpa = true;          // PyTorch's attention beside it where the build has it
   bool whole_model = false;  // decode steps of the models too; they need LibTorch
   bool grid = true;
+  int64_t write_tokens = 32 * 1024;  // of a prefill chunk; 0: writes are not measured
   double memory_fraction = 0.9;
 };
 

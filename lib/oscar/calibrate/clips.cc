@@ -43,9 +43,9 @@ std::vector<Candidate> FindCandidates(const TraceSet& traces, const Windows& win
   }
   if (candidates.empty()) {
     throw Error(ErrorCode::kData,
-                fmt::format("no position is quantised: sink {} and recent {} need sequences of at "
-                            "least {} tokens, the longest with rows has {}",
-                            windows.sink, windows.recent, windows.ShortestUseful(), longest),
+                fmt::format("no position is quantised: {} need sequences of at least {} tokens, "
+                            "the longest with rows has {}",
+                            WindowsText(windows), windows.ShortestUseful(), longest),
                 "use longer sequences (oscar-dump --window), smaller --sink and --recent, or give "
                 "ratios: --clip 0.96,0.92");
   }

@@ -198,6 +198,12 @@ Value RecommendationValue(const Recommendation& recommendation) {
                        {"reason", recommendation.reason}};
 }
 
+Value WindowsValue(const Windows& windows) {
+  Value value = Value::Object{{"sink", windows.sink}, {"recent", windows.recent}};
+  if (windows.flush > 1) value["flush"] = windows.flush;
+  return value;
+}
+
 Value TargetValue(const std::optional<Target>& target, Composition composition) {
   if (!target || composition == Composition::kHadamard) return "none";
   return TargetName(*target);
@@ -222,8 +228,7 @@ Value MakeManifest(const CalibrateOptions& options, const TraceSet& traces,
       {"signs", SignRuleName(options.fit.signs)},
       {"eigenvalue_order", "ascending"},
       {"hadamard_kind", HadamardKinds(fits)},
-      {"windows",
-       Value::Object{{"sink", options.windows.sink}, {"recent", options.windows.recent}}},
+      {"windows", WindowsValue(options.windows)},
       {"group_size", options.group_size},
       {"scale_dtype", ScaleTypeName(options.scale_type)},
       {"min_tokens_per_dim", options.fit.gates.min_tokens_per_dim},

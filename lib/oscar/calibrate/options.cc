@@ -109,6 +109,10 @@ void CalibrateOptions::Check() const {
                                                "found {} and {}",
                                                windows.sink, windows.recent));
   }
+  if (windows.flush < 1) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--flush: expected at least 1, found {}", windows.flush));
+  }
   if (clip.sequences < 1 || clip.queries < 1) {
     throw Error(ErrorCode::kUsage, "clip search: expected at least 1 sequence and 1 position");
   }

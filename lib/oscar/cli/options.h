@@ -13,7 +13,7 @@ namespace oscar::cli {
 
 // Where an option's text stands in help and documentation.
 struct OptionText {
-  std::string brief;   // one line, for -h
+  std::string brief;   // a few words, for -h
   std::string detail;  // further sentences for --help: default, range, unit, consequences
 };
 
@@ -79,7 +79,7 @@ class OptionTable {
   std::vector<std::pair<std::string, std::string>> documents_, examples_;
 };
 
-// Text of -h (one line per option) and of --help.
+// Text of -h (a brief text per option) and of --help.
 std::string ShortHelp(const OptionTable& table);
 std::string LongHelp(const OptionTable& table);
 // The Markdown page docs/cli/<program>.md; a contract test compares it with the file.

@@ -40,18 +40,39 @@ class KvTap {
   // Which rows are used for which query is the runner's affair (windows). Thread-safe per call.
   virtual void Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
                      HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) = 0;
+  // True when the cache does not give back the model's own rows in its exact windows either: an
+  // engine keeps them rotated and rounded. ApplyWindows, called as Apply is, then gives them.
+  virtual bool ChangesWindows(int /*layer*/) const { return false; }
+  virtual void ApplyWindows(int /*layer*/, HeadRows<const float> /*k*/, HeadRows<const float> /*v*/,
+                            HeadRows<float> /*k_window*/, HeadRows<float> /*v_window*/) {}
 };
 
 // The mixed-precision windows of a cache: at query i, key j is quantised if and only if
 // sink <= j <= i - recent, so the `recent` newest keys (the query's own included) and the first
 // `sink` stay exact.
+//
+// With flush > 1 tokens leave the recent window `flush` at a time, as in the ring of the public
+// engine (method.md 7.4, flush 8: between 256 and 263 recent tokens are exact). A flush happens at
+// the query at which `flush` tokens beyond sink + recent have gathered, so that
+// recent + (i + 1 - sink - recent) mod flush keys stay exact. This is the phase of a prompt that
+// is no longer than sink + recent tokens or longer by a multiple of flush; every token counts as
+// decoded one by one.
 struct Windows {
   int64_t sink = 64;
   int64_t recent = 256;
+  int64_t flush = 1;
 
-  bool Quantised(int64_t query, int64_t key) const { return key >= sink && key <= query - recent; }
+  // The first key that stays exact at `query` because it is recent; may lie before the sink's end.
+  // Never moves back from one query to the next.
+  int64_t RecentBegin(int64_t query) const {
+    const int64_t beyond = query + 1 - sink - recent;
+    return query + 1 - recent - (beyond > 0 ? beyond % flush : 0);
+  }
+  bool Quantised(int64_t query, int64_t key) const {
+    return key >= sink && key < RecentBegin(query);
+  }
   // Shortest sequence in which some position is quantised.
-  int64_t ShortestUseful() const { return sink + recent + 1; }
+  int64_t ShortestUseful() const { return sink + recent + flush; }
   friend bool operator==(const Windows&, const Windows&) = default;
 };
 

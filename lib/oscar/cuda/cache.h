@@ -16,7 +16,7 @@ inline constexpr int64_t kSlotsPerPage = 8;
 struct CacheShape {
   int64_t heads = 0;   // KV heads
   int64_t dim = 0;     // channels of a head, equal for keys and values: 64, 128 or 256
-  int64_t groups = 1;  // groups of dim / groups channels that share a (scale, zero): 1, 2, 4 or 8
+  int64_t groups = 1;  // groups of dim / groups channels that share a (scale, zero), a power of 2
   DType scale_type = DType::kF32;  // f32, f16 or bf16: how scale and zero are stored
 
   int64_t CodeBytes() const { return dim / 4; }
@@ -50,8 +50,8 @@ struct SlotList {
 };
 
 // Throws Error(kUnsupported) naming the value that the kernels do not handle: dim other than 64,
-// 128 or 256, groups that do not divide it into groups of at least 32 channels (64 channels: 16),
-// a scale type that is not f32, f16 or bf16.
+// 128 or 256, a number of groups that is no power of two or leaves less than 16 channels to each, a
+// scale type that is not f32, f16 or bf16.
 void CheckCacheShape(const CacheShape& shape);
 
 // Throws Error(kUnsupported) when `list` is neither i32 nor i64.

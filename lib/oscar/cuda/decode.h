@@ -62,9 +62,12 @@ class DecodeWorkspace {
   int64_t blocks() const { return blocks_; }
   const PlanPiece* pieces() const { return pieces_.As<PlanPiece>(); }
   const int32_t* block_begin() const { return begins_.As<int32_t>(); }
-  const int32_t* partial_begin() const { return begins_.As<int32_t>() + blocks_ + 1; }
+  const int32_t* requests() const { return begins_.As<int32_t>() + blocks_ + 1; }
+  const int32_t* partial_begin() const { return requests() + 1; }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_lse() const { return partial_lse_.As<float>(); }
+  // Counters of the blocks of a launch (DecodeParams).
+  uint32_t* done() const { return done_.As<uint32_t>(); }
   // Overwrites the partial results, for tests.
   void PoisonPartials(uint8_t value);
 
@@ -73,13 +76,15 @@ class DecodeWorkspace {
   int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;
-  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_, done_;
 };
 
-// Two launches on `stream`: partial attention of every piece, then the merge by log-sum-exp. No
-// allocation, no synchronisation; deterministic for one plan. Reads the plan from the workspace
-// when it runs. Throws Error(kUnsupported) on a shape that the kernels do not handle, Error(kUsage)
-// on missing tensors, Error(kDevice) when the launch fails.
+// One launch on `stream`, or two: partial attention of every piece, added up by log-sum-exp by the
+// block that is done last with a request, or by a kernel of its own where requests are cut into
+// many pieces. No allocation, no synchronisation; deterministic for one plan. Reads the plan from
+// the workspace when it runs; what was launched works with any later plan. Launches that share a
+// workspace must not overlap. Throws Error(kUnsupported) on a shape that the kernels do not handle,
+// Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
                   const DecodeOutputs& outputs, Stream stream);
 

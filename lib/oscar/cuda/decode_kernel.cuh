@@ -1,54 +1,224 @@
-// The kernels of decode attention: partial results of every piece of a plan, and their merge.
+// The kernel of decode attention. Device code.
+//
+// A block works through its pieces of the plan: four warps copy tiles into a ring of stages, the
+// others compute; both sides wait for one another only at the ring.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include "oscar/cuda/decode_copy_rows.cuh"
 #include "oscar/cuda/decode_launch.h"
-#include "oscar/cuda/decode_quantised_piece.cuh"
-#include "oscar/cuda/decode_rows_piece.cuh"
+#include "oscar/cuda/decode_merge.cuh"
+#include "oscar/cuda/decode_quantised_warp.cuh"
+#include "oscar/cuda/decode_rows_warp.cuh"
 
 namespace oscar {
+
+// A piece of the plan, read anew at every call: kept in registers, it would crowd out the loop over
+// tiles.
+__device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
+  PlanPiece piece;
+  int tier;
+  uint64_t counts;
+  asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(piece.slot_begin), "=l"(counts) : "l"(at));
+  piece.tokens = static_cast<int32_t>(counts);
+  piece.request = static_cast<int32_t>(counts >> 32);
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
+               : "=r"(piece.head_block), "=r"(tier), "=r"(piece.partial), "=r"(piece.reserved)
+               : "l"(at));
+  piece.tier = static_cast<Tier>(tier);
+  return piece;
+}
+
+// Writes a piece's result, o / sum and log2-sum-exp2, which the warps of part 0 hold.
+template <typename Warp, int kDim, bool kShared, int kSteps>
+__device__ __forceinline__ void StorePartial(const DecodeParams& p, const PlanPiece& piece,
+                                             const WarpPlace& place, WarpResult<kSteps>& r) {
+  if (place.part != 0) return;
+  if (kShared) r.AddCopies();
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int t = lane & 3;
+  const int columns = p.group_size << p.heads_log2;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const int column = kShared ? 2 * (t & 1) + c : place.half * 8 + 2 * t + c;
+    const bool present = column < p.group_size;
+    const int64_t row =
+        static_cast<int64_t>(piece.partial) * columns + place.head_in_block * p.group_size + column;
+    const float total = r.sum[c];
+    const float inverse = total > 0 ? __frcp_rn(total) : 0.0F;
+    float* const out = p.partial_o + row * kDim;
+    Warp::ForPairs(r, c, [&](int channel, float x, float y) {
+      if (present)
+        *reinterpret_cast<float2*>(out + channel) = make_float2(x * inverse, y * inverse);
+    });
+    if (present && lane < 4 && (!kShared || t < 2)) {
+      p.partial_lse[row] = total > 0 ? r.max[c] + log2f(total) : -INFINITY;
+    }
+  }
+}
+
+template <int kDim, int kCols, int kGroups, int kHeadsLog2>
+struct DecodeBlock {
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
+  static constexpr int kComputing = 32 * Traits::kWarps;
+  static constexpr bool kShared = Traits::kSharedColumns;
+
+  const DecodeParams& p;
+  char* shared;
+  Rings<Traits> rings;
+
+  // Calls body(piece) for the block's pieces of the plan.
+  template <typename Body>
+  __device__ __forceinline__ void ForPieces(Body body) {
+    const int end = p.block_begin[blockIdx.x + 1];
+#pragma unroll 1
+    for (int i = p.block_begin[blockIdx.x]; i < end; ++i) body(p.pieces + i);
+  }
+
+  __device__ void Copy() {
+    const int warp = (static_cast<int>(threadIdx.x) >> 5) - Traits::kWarps;
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    Tier last = Tier::kQuantised;
+    ForPieces([&](const PlanPiece* at) {
+      const PlanPiece piece = ReadPiece(at);
+      if (piece.tokens == 0) return;
+      // The tiers share the memory of their stages.
+      if (piece.tier != last) {
+        if (last == Tier::kQuantised) {
+          rings.quantised.WaitAllEmpty();
+        } else {
+          rings.rows.WaitAllEmpty();
+        }
+        last = piece.tier;
+      }
+      if (piece.tier == Tier::kQuantised) {
+        CopyQuantisedPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
+      } else {
+        CopyRowsPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
+      }
+    });
+    WaitForPredecessors();
+  }
+
+  __device__ __forceinline__ WarpPlace Place() const {
+    return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
+  }
+
+  // Adds a piece's warps up, writes its partial result and adds partial results of its request up.
+  template <typename Warp, typename TierRing>
+  __device__ __forceinline__ void Leave(const PlanPiece* at, TierRing& ring,
+                                        WarpResult<kDim / 16>& result) {
+    const PlanPiece piece = ReadPiece(at);
+    const PieceMerge<Traits, kDim> merge(
+        p, piece,
+        reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers));
+    if (piece.tokens > 0) {
+      const WarpPlace place = Place();
+      ring.WaitFull();
+      result.AddParts(place, kComputing, shared + ring.offset());
+      ring.SignalEmpty();
+      ring.Advance();
+      StorePartial<Warp, kDim, kShared>(p, piece, place, result);
+    }
+    merge.Run();
+  }
+
+  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
+    using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    const WarpPlace place = Place();
+    Warp warp(p, piece, place);
+    // Tokens from the warp's first one of the tile on, and where that is below 1 for all warps.
+    int left = piece.tokens - place.part * kQuantisedWarpTokens;
+    const int end = -place.part * kQuantisedWarpTokens;
+    const int tile_tokens = place.parts * kQuantisedWarpTokens;
+    while (left > end) {
+      rings.quantised.WaitFull();
+      warp.Tile(p, rings.quantised.address(), left);
+      rings.quantised.SignalEmpty();
+      rings.quantised.Advance();
+      left -= tile_tokens;
+    }
+    WarpResult<kDim / 16> result;
+    warp.Finish(result);
+    Leave<Warp>(at, rings.quantised, result);
+  }
+
+  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
+    using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    const WarpPlace place = Place();
+    Warp warp(p, piece, place);
+    int left = piece.tokens - place.part * kRowWarpTokens;
+    const int end = -place.part * kRowWarpTokens;
+    const int tile_tokens = place.parts * kRowWarpTokens;
+    while (left > end) {
+      rings.rows.WaitFull();
+      warp.Scores(rings.rows.address(), left);
+      rings.rows.SignalEmpty();
+      rings.rows.Advance();
+      rings.rows.WaitFull();
+      warp.AddValues(rings.rows.address());
+      rings.rows.SignalEmpty();
+      rings.rows.Advance();
+      left -= tile_tokens;
+    }
+    warp.Finish();
+    Leave<Warp>(at, rings.rows, warp.result);
+  }
+
+  __device__ void Compute() {
+    // The plan of the first piece is in the cache by the time that the launches before are done.
+    const int first = p.block_begin[blockIdx.x];
+    if (first < p.block_begin[blockIdx.x + 1]) {
+      PieceMerge<Traits, kDim>::Prefetch(p, ReadPiece(p.pieces + first));
+    }
+    WaitForPredecessors();
+    ForPieces([&](const PlanPiece* at) {
+      const PlanPiece piece = ReadPiece(at);
+      if (piece.tier == Tier::kQuantised) {
+        Quantised(at, piece);
+      } else {
+        Rows(at, piece);
+      }
+    });
+  }
+};
 
 // The plan and the slot lists are read before the kernels launched earlier are waited for: a kernel
 // right before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at
 // run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
-__global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads),
-                                  (DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kMinBlocks))
+__global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads), 1)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
+  using Block = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>;
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
-  const int begin = p.block_begin[blockIdx.x];
-  const int end = p.block_begin[blockIdx.x + 1];
-  for (int i = begin; i < end; ++i) {
-    const PlanPiece piece = p.pieces[i];
-    if (piece.tier == Tier::kQuantised) {
-      QuantisedPiece<kDim, kCols, kGroups, kHeadsLog2>(p, piece, shared);
-    } else {
-      RowsPiece<kDim, kCols, kGroups, kHeadsLog2>(p, piece, shared);
-    }
-    __syncthreads();
+  Block block{p, shared, Rings<typename Block::Traits>(shared)};
+  block.rings.Init();
+  __syncthreads();
+  if (threadIdx.x >= Block::kComputing) {
+    ShrinkRegisters<Block::Traits::kCopyRegisters>();
+    block.Copy();
+  } else {
+    GrowRegisters<Block::Traits::kComputeRegisters>();
+    block.Compute();
   }
-  // Blocks without work: the kernel after this one counts on what came before it.
-  WaitForPredecessors();
 }
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
-cudaError_t LaunchInstance(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                           cudaStream_t stream) {
+cudaError_t LaunchInstance(const DecodeParams& params, cudaStream_t stream) {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
-  const int bytes = Traits::SharedBytes(params.heads_log2, slot_bytes);
   const auto kernel = DecodeKernel<kDim, kCols, kGroups, kHeadsLog2>;
-  const cudaError_t status =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const cudaError_t status = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes);
   if (status != cudaSuccess) return status;
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.gridDim = dim3(static_cast<unsigned>(params.blocks));
   config.blockDim = dim3(Traits::kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.dynamicSmemBytes = Traits::kSharedBytes;
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
@@ -56,32 +226,22 @@ cudaError_t LaunchInstance(const DecodeParams& params, int64_t blocks, int slot_
 }
 
 template <int kDim, int kCols, int kGroups>
-cudaError_t LaunchHeads(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                        cudaStream_t stream) {
-  if constexpr (AllowsWideBlocks(kDim, kCols)) {
-    if (params.heads_log2 == kWideHeadsLog2) {
-      return LaunchInstance<kDim, kCols, kGroups, kWideHeadsLog2>(params, blocks, slot_bytes,
-                                                                  stream);
-    }
-  }
-  return params.heads_log2 == 2
-             ? LaunchInstance<kDim, kCols, kGroups, 2>(params, blocks, slot_bytes, stream)
-             : LaunchInstance<kDim, kCols, kGroups, -1>(params, blocks, slot_bytes, stream);
+cudaError_t LaunchHeads(const DecodeParams& params, cudaStream_t stream) {
+  constexpr int kMost = MaxHeadsLog2(kDim, kGroups, kCols);
+  return params.heads_log2 == kMost ? LaunchInstance<kDim, kCols, kGroups, kMost>(params, stream)
+                                    : LaunchInstance<kDim, kCols, kGroups, -1>(params, stream);
 }
 
 template <int kDim, int kCols>
-cudaError_t LaunchGroups(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                         cudaStream_t stream) {
-  return params.groups > 1 ? LaunchHeads<kDim, kCols, 4>(params, blocks, slot_bytes, stream)
-                           : LaunchHeads<kDim, kCols, 1>(params, blocks, slot_bytes, stream);
+cudaError_t LaunchGroups(const DecodeParams& params, cudaStream_t stream) {
+  return params.groups > 1 ? LaunchHeads<kDim, kCols, 4>(params, stream)
+                           : LaunchHeads<kDim, kCols, 1>(params, stream);
 }
 
 template <int kDim>
-cudaError_t LaunchDim(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                      cudaStream_t stream) {
-  if (params.group_size <= 4) return LaunchGroups<kDim, 4>(params, blocks, slot_bytes, stream);
-  if (params.group_size <= 8) return LaunchGroups<kDim, 8>(params, blocks, slot_bytes, stream);
-  return LaunchGroups<kDim, 16>(params, blocks, slot_bytes, stream);
+cudaError_t LaunchDim(const DecodeParams& params, cudaStream_t stream) {
+  return params.group_size <= 4 ? LaunchGroups<kDim, 4>(params, stream)
+                                : LaunchGroups<kDim, 8>(params, stream);
 }
 
 }  // namespace oscar

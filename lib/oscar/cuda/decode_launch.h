@@ -7,11 +7,8 @@
 
 namespace oscar {
 
-cudaError_t LaunchDecode64(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                           cudaStream_t stream);
-cudaError_t LaunchDecode128(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                            cudaStream_t stream);
-cudaError_t LaunchDecode256(const DecodeParams& params, int64_t blocks, int slot_bytes,
-                            cudaStream_t stream);
+cudaError_t LaunchDecode64(const DecodeParams& params, cudaStream_t stream);
+cudaError_t LaunchDecode128(const DecodeParams& params, cudaStream_t stream);
+cudaError_t LaunchDecode256(const DecodeParams& params, cudaStream_t stream);
 
 }  // namespace oscar

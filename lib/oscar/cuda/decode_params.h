@@ -12,6 +12,11 @@ enum class ScaleKind : int32_t { kF32, kF16, kBF16 };
 struct DecodeParams {
   const PlanPiece* pieces;
   const int32_t* block_begin;
+  const int32_t* partial_begin;
+  const int32_t* requests;  // of the plan
+  // For every request and block of heads, how many of its pieces are done, up to all, which counts
+  // as 0 again.
+  uint32_t* done;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;
@@ -23,31 +28,25 @@ struct DecodeParams {
   const uint16_t* q;   // [requests, q_heads, dim] bf16
   float* partial_o;    // [partials, heads per block, group size, dim], divided by the sum
   float* partial_lse;  // [partials, heads per block, group size], base 2
-  float logit_scale;   // times log2(e)
+  void* o;             // [requests, q_heads, dim]
+  float* lse;          // natural log; may be null
+  const uint16_t* v_rotation;
+  float logit_scale;                               // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
+  int32_t blocks;
+  int32_t head_blocks;
   int32_t kv_heads;
   int32_t group_size;      // query heads per KV head
   int32_t heads_log2;      // KV heads per block
+  int32_t halves_log2;     // warps that share the query heads of a KV head
   int32_t groups;          // of channels
   int32_t scale_row_log2;  // bytes of the block's (scale, zero) of one token
   ScaleKind scale_kind;
   int32_t quantised_slot_log2;  // bytes of a slot number: 2 or 3
   int32_t row_slot_log2;
-};
-
-struct MergeParams {
-  const float* partial_o;
-  const float* partial_lse;
-  const int32_t* partial_begin;
-  void* o;     // [requests, q_heads, dim]
-  float* lse;  // natural log; may be null
-  const uint16_t* v_rotation;
   int32_t rotation_per_head;
   int32_t o_is_bf16;
-  int32_t q_heads;
-  int32_t group_size;
-  int32_t heads_log2;
-  int32_t head_blocks;
+  int32_t merge_apart;  // another kernel adds partial results up
 };
 
 }  // namespace oscar

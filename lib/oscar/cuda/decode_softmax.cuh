@@ -1,4 +1,4 @@
-// The running softmax of one warp and the merge of a piece's warps. Device code.
+// The running softmax of one warp, and the sum over the warps of a block. Device code.
 #pragma once
 
 #include "oscar/cuda/decode_limits.h"
@@ -27,67 +27,90 @@ __device__ __forceinline__ float ColumnSum(float x) {
   return x + __shfl_xor_sync(~0U, x, 16);
 }
 
-// What the warps leave in shared memory at the end of a piece: output columns (not divided by the
-// sum), maximum and sum of every column.
-template <typename Traits, int kColTiles>
-struct MergeArea {
-  float* o;
-  float* max;
-  float* sum;
-  __device__ explicit MergeArea(char* shared)
-      : o(reinterpret_cast<float*>(shared)),
-        max(o + Traits::kWarps * 8 * kColTiles * Traits::kMergeRow),
-        sum(max + Traits::kWarps * 8 * kColTiles) {}
-  __device__ float* Column(int warp, int column) const {
-    return o + (warp * 8 * kColTiles + column) * Traits::kMergeRow;
+// Which part of a tile a warp computes, from its number.
+struct WarpPlace {
+  int warp, head_in_block, half, part, parts;
+  __device__ __forceinline__ WarpPlace(int warps, int heads_log2, int halves_log2) {
+    uint32_t thread = threadIdx.x;
+    Pin(thread);  // cheaper to work out again than to keep
+    warp = static_cast<int>(thread) >> 5;
+    head_in_block = warp & ((1 << heads_log2) - 1);
+    half = (warp >> heads_log2) & ((1 << halves_log2) - 1);
+    part = warp >> (heads_log2 + halves_log2);
+    parts = warps >> (heads_log2 + halves_log2);
   }
 };
 
-// Adds the warps of each head and writes the partial result of the piece: o / sum and
-// log2-sum-exp2. Block-wide; the caller has synchronised after the warps' writes.
-template <typename Traits, int kDim, int kCols, int kHeadsLog2>
-__device__ __forceinline__ void MergeWarps(const DecodeParams& p, const PlanPiece& piece,
-                                           char* shared) {
-  constexpr int kColTiles = Traits::kColTiles;
-  const MergeArea<Traits, kColTiles> area(shared);
-  constexpr int kQuads = kDim / 4;
-  constexpr int kCopies = kCols == 4 ? 2 : 1;
-  const int heads_log2 = kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
-  const int parts = Traits::kWarps >> heads_log2;
-  const int columns = p.group_size << heads_log2;
-  for (int i = static_cast<int>(threadIdx.x); i < columns * kQuads; i += Traits::kThreads) {
-    const int quad = i % kQuads;
-    const int row = i / kQuads;
-    const int head = row / p.group_size;
-    const int column = row - head * p.group_size;
-    const int first = head * 8 * kColTiles + column;
-    const int part_step = (8 * kColTiles) << heads_log2;
-    float top = kNoScore;
+// What a warp knows at the end of a piece, in fragments: output columns, not divided by the sum,
+// and maximum and sum of columns 2t and 2t + 1.
+template <int kSteps>
+struct WarpResult {
+  float o[kSteps][4];
+  float max[2], sum[2];
+
+  __device__ __forceinline__ void Add(const WarpResult& other) {
 #pragma unroll
-    for (int part = 0; part < parts; ++part) top = fmaxf(top, area.max[first + part * part_step]);
-    float total = 0;
-    float4 o = make_float4(0, 0, 0, 0);
+    for (int c = 0; c < 2; ++c) {
+      const float top = fmaxf(max[c], other.max[c]);
+      const float mine = Exp2(max[c] - top), theirs = Exp2(other.max[c] - top);
+      max[c] = top;
+      sum[c] = sum[c] * mine + other.sum[c] * theirs;
 #pragma unroll
-    for (int part = 0; part < parts; ++part) {
-      const int at = first + part * part_step;
-      const float weight = Exp2(area.max[at] - top);
-#pragma unroll
-      for (int copy = 0; copy < kCopies; ++copy) {
-        total += weight * area.sum[at + 4 * copy];
-        const float4 x = *reinterpret_cast<const float4*>(
-            area.o + (at + 4 * copy) * Traits::kMergeRow + 4 * quad);
-        o.x += weight * x.x;
-        o.y += weight * x.y;
-        o.z += weight * x.z;
-        o.w += weight * x.w;
+      for (int s = 0; s < kSteps; ++s) {
+        o[s][c] = o[s][c] * mine + other.o[s][c] * theirs;
+        o[s][c + 2] = o[s][c + 2] * mine + other.o[s][c + 2] * theirs;
       }
     }
-    const float inverse = total > 0 ? __frcp_rn(total) : 0.0F;
-    const int64_t out = static_cast<int64_t>(piece.partial) * columns + row;
-    *reinterpret_cast<float4*>(p.partial_o + out * kDim + 4 * quad) =
-        make_float4(o.x * inverse, o.y * inverse, o.z * inverse, o.w * inverse);
-    if (quad == 0) p.partial_lse[out] = total > 0 ? top + log2f(total) : -INFINITY;
   }
-}
+
+  // Adds the parts of every head up in the warps of part 0. `scratch` holds half of the warps.
+  __device__ __forceinline__ void AddParts(const WarpPlace& place, int threads, char* scratch) {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    const int per_part = (threads >> 5) / place.parts;
+    for (int half = place.parts >> 1; half > 0; half >>= 1) {
+      const bool gives = place.part >= half && place.part < 2 * half;
+      const int to = place.warp - (gives ? half * per_part : 0);
+      float4* const area = reinterpret_cast<float4*>(scratch) + to * (kSteps + 1) * 32 + lane;
+      if (gives) {
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+          area[32 * s] = make_float4(o[s][0], o[s][1], o[s][2], o[s][3]);
+        area[32 * kSteps] = make_float4(max[0], max[1], sum[0], sum[1]);
+      }
+      SynchroniseThreads(threads);
+      if (place.part < half) {
+        WarpResult other;
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          const float4 x = area[32 * s];
+          other.o[s][0] = x.x;
+          other.o[s][1] = x.y;
+          other.o[s][2] = x.z;
+          other.o[s][3] = x.w;
+        }
+        const float4 x = area[32 * kSteps];
+        other.max[0] = x.x;
+        other.max[1] = x.y;
+        other.sum[0] = x.z;
+        other.sum[1] = x.w;
+        Add(other);
+      }
+      if (half > 1) SynchroniseThreads(threads);
+    }
+  }
+
+  // Adds columns 4-7, which belong to the heads of columns 0-3, where the warps share columns.
+  __device__ __forceinline__ void AddCopies() {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      sum[c] += __shfl_xor_sync(~0U, sum[c], 2);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        o[s][c] += __shfl_xor_sync(~0U, o[s][c], 2);
+        o[s][c + 2] += __shfl_xor_sync(~0U, o[s][c + 2], 2);
+      }
+    }
+  }
+};
 
 }  // namespace oscar

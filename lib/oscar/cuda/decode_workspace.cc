@@ -23,9 +23,11 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
   const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
   pieces_ = DeviceBuffer(pieces * static_cast<int64_t>(sizeof(PlanPiece)));
-  begins_ = DeviceBuffer((blocks_ + 1 + max_requests * head_blocks + 1) * 4);
+  begins_ = DeviceBuffer((blocks_ + 1 + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
   partial_lse_ = DeviceBuffer(pieces * columns * 4);
+  done_ = DeviceBuffer(max_requests * head_blocks * 4);
+  done_.Fill(0);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
@@ -44,6 +46,7 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
   }
   plan_ = std::move(plan);
   begins_host_ = plan_.block_begin;
+  begins_host_.push_back(static_cast<int32_t>(plan_.requests));
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
   stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
   if (!plan_.pieces.empty()) {

@@ -12,6 +12,18 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Keeps a value in a register: the compiler otherwise works it out anew in every turn of a loop.
+__device__ __forceinline__ void Pin(uint32_t& x) { asm volatile("" : "+r"(x)); }
+__device__ __forceinline__ void Pin(const char*& x) { asm volatile("" : "+l"(x)); }
+
+// base + index * stride, in one instruction.
+__device__ __forceinline__ const char* AddressOf(const char* base, uint32_t index,
+                                                 uint32_t stride) {
+  const char* at;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(at) : "r"(index), "r"(stride), "l"(base));
+  return at;
+}
+
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l & 7 of matrix l >> 3.
 __device__ __forceinline__ void LoadMatrix4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -77,13 +89,15 @@ __device__ __forceinline__ void WaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Counts as one arrival at `barrier` once all copies of this thread so far have landed.
+__device__ __forceinline__ void ArriveAfterCopies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 // Barriers in shared memory (8 bytes each) at which warps arrive and wait apart, so that a fast
 // warp may run ahead of a slow one.
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void InvalidateBarrier(uint32_t barrier) {
-  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 __device__ __forceinline__ void ArriveAtBarrier(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -99,6 +113,24 @@ __device__ __forceinline__ void WaitAtBarrier(uint32_t barrier, uint32_t parity)
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+// Between what blocks write and the counters that say so.
+__device__ __forceinline__ void FenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// Gives registers of the warp group up, or gets some that another one gave up.
+template <int kRegisters>
+__device__ __forceinline__ void ShrinkRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void GrowRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// A barrier of the first `threads` threads of the block only.
+__device__ __forceinline__ void SynchroniseThreads(int threads) {
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
 }
 
 __device__ __forceinline__ float Exp2(float x) {

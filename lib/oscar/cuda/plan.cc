@@ -40,6 +40,11 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
       }
     }
     for (int64_t block = 0; block < head_blocks; ++block) {
+      // A request without tokens has one empty segment: somebody has to write its result.
+      if (tokens[0] + tokens[1] == 0) {
+        segments.push_back(
+            {0, 0, 1, 0, static_cast<int32_t>(r), static_cast<int32_t>(block), Tier::kQuantised});
+      }
       for (const Tier tier : {Tier::kRows, Tier::kQuantised}) {
         const auto which = static_cast<size_t>(tier);
         if (tokens[which] == 0) continue;
@@ -54,6 +59,12 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
   return segments;
 }
 
+void AddPiece(DecodePlan& plan, const Segment& segment, int64_t first, int64_t tokens) {
+  plan.pieces.push_back({segment.slot_begin + first, static_cast<int32_t>(tokens), segment.request,
+                         segment.head_block, segment.tier, static_cast<int32_t>(plan.pieces.size()),
+                         0});
+}
+
 // Deals the tiles of the segments out, in order, so that block b ends where (b + 1) / blocks of the
 // bytes are read; a tile goes where its middle falls.
 class Dealer {
@@ -63,6 +74,10 @@ class Dealer {
 
   void Deal(const Segment& segment) {
     const int64_t tiles = (segment.tokens + segment.tile_tokens - 1) / segment.tile_tokens;
+    if (tiles == 0) {
+      OpenUntil(BlockOf(cost_));
+      AddPiece(plan_, segment, 0, 0);
+    }
     for (int64_t tile = 0; tile < tiles;) {
       const int64_t block = BlockOf(cost_ + segment.tile_cost / 2);
       OpenUntil(block);
@@ -72,7 +87,9 @@ class Dealer {
           (end_cost - cost_ - segment.tile_cost / 2 + segment.tile_cost - 1) / segment.tile_cost;
       count = std::clamp<int64_t>(count, 1, tiles - tile);
       count = std::min(count, std::max<int64_t>(1, kMaxPieceTokens / segment.tile_tokens));
-      Add(segment, tile, count);
+      const int64_t first = tile * segment.tile_tokens;
+      AddPiece(plan_, segment, first,
+               std::min(count * segment.tile_tokens, segment.tokens - first));
       tile += count;
       cost_ += count * segment.tile_cost;
     }
@@ -89,13 +106,6 @@ class Dealer {
       plan_.block_begin.push_back(static_cast<int32_t>(plan_.pieces.size()));
     }
   }
-  void Add(const Segment& segment, int64_t tile, int64_t count) {
-    const int64_t first = tile * segment.tile_tokens;
-    const int64_t tokens = std::min(count * segment.tile_tokens, segment.tokens - first);
-    plan_.pieces.push_back({segment.slot_begin + first, static_cast<int32_t>(tokens),
-                            segment.request, segment.head_block, segment.tier,
-                            static_cast<int32_t>(plan_.pieces.size()), 0});
-  }
 
   DecodePlan& plan_;
   int64_t total_, blocks_;
@@ -105,15 +115,16 @@ class Dealer {
 }  // namespace
 
 int64_t HeadsPerBlock(const DecodeShape& shape) {
-  int64_t heads = AllowsWideBlocks(shape.cache.dim, shape.GroupSize()) ? 8 : 4;
+  int64_t heads =
+      int64_t{1} << MaxHeadsLog2(shape.cache.dim, shape.cache.groups, shape.GroupSize());
   while (shape.cache.heads % heads != 0) heads /= 2;
   return heads;
 }
 
 int64_t TileTokens(const DecodeShape& shape, Tier tier) {
-  const int64_t heads = HeadsPerBlock(shape);
-  const int64_t warps = heads == 8 ? DecodeWarps(kWideHeadsLog2) : DecodeWarps(0);
-  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) * warps / heads;
+  const int64_t warps = DecodeWarps(shape.cache.dim, shape.cache.groups);
+  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) * warps /
+         (HeadsPerBlock(shape) * ColumnHalves(shape.GroupSize()));
 }
 
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
@@ -122,11 +133,7 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
   return 2 * requests * head_blocks + 4 * blocks;
 }
 
-int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors) {
-  const int64_t columns = shape.GroupSize() > 8 ? 2 : 1;
-  const bool two = HeadsPerBlock(shape) < 8 && shape.cache.dim * columns <= 128;
-  return two ? 2 * multiprocessors : multiprocessors;
-}
+int64_t PlanBlocks(const DecodeShape& /*shape*/, int multiprocessors) { return multiprocessors; }
 
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                       int64_t blocks) {

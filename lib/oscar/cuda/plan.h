@@ -23,8 +23,8 @@ struct DecodeShape {
 // Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
 void CheckDecodeShape(const DecodeShape& shape);
 
-// KV heads that one thread block serves together: 8 (see AllowsWideBlocks), 4, 2 or 1, the most
-// that divide the heads.
+// KV heads that one thread block serves together: 8, 4, 2 or 1, the most that the kernels take
+// (MaxHeadsLog2) and that divide the heads.
 int64_t HeadsPerBlock(const DecodeShape& shape);
 
 // Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot
@@ -39,7 +39,7 @@ enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 // A run of tokens of one request and one block of heads, read by one thread block.
 struct PlanPiece {
   int64_t slot_begin;  // index of the first token in the tier's slot list
-  int32_t tokens;      // at least 1
+  int32_t tokens;      // 0 only in the one piece of a request without tokens
   int32_t request;
   int32_t head_block;
   Tier tier;

@@ -1,3 +1,4 @@
+#include <bit>
 #include <limits>
 #include <string>
 #include <utility>
@@ -24,13 +25,11 @@ void CheckCacheShape(const CacheShape& shape) {
   if (shape.dim != 64 && shape.dim != 128 && shape.dim != 256) {
     Unsupported("head size", std::to_string(shape.dim), "head sizes 64, 128 and 256 are");
   }
-  const int64_t smallest = shape.dim == 64 ? 16 : 32;
-  const bool power =
-      shape.groups == 1 || shape.groups == 2 || shape.groups == 4 || shape.groups == 8;
-  if (!power || shape.dim / shape.groups < smallest) {
+  if (shape.groups < 1 || !std::has_single_bit(static_cast<uint64_t>(shape.groups)) ||
+      shape.dim / shape.groups < 16) {
     Unsupported("a row of " + std::to_string(shape.dim) + " channels in",
                 std::to_string(shape.groups) + " groups",
-                "1, 2, 4 or 8 groups of at least " + std::to_string(smallest) + " channels are");
+                "1, 2, 4, 8 or 16 groups of at least 16 channels are");
   }
   if (shape.scale_type != DType::kF32 && shape.scale_type != DType::kF16 &&
       shape.scale_type != DType::kBF16) {

@@ -215,6 +215,19 @@ class FactoredPiece {
     return score;
   }
 
+  // The least e >= 0 with value scales of the piece below 2^e.
+  int LargestScaleExponent(const CacheReader& reader, const PlanPiece& piece, int64_t head) const {
+    if (piece.tier == Tier::kRows) return 0;
+    float largest = 0;
+    for (int64_t t = piece.slot_begin; t < piece.slot_begin + piece.tokens; ++t) {
+      for (const float scale : reader.Quantised(t, head, true).scale)
+        largest = std::max(largest, scale);
+    }
+    int exponent = 0;
+    std::frexp(largest, &exponent);
+    return std::max(0, exponent);
+  }
+
   Partial Accumulate(const CacheReader& reader, const PlanPiece& piece, int64_t head,
                      const std::vector<float>& scores, float top) const {
     const CacheShape& cache = shape_.cache;
@@ -222,7 +235,7 @@ class FactoredPiece {
     std::vector<double> x(o.size());
     const int64_t group = cache.dim / cache.groups;
     // Half precision is scale free down to its subnormals; a power of two keeps p * scale in range.
-    constexpr float kBoost = 0x1p8F;
+    const float boost = std::ldexp(1.0F, 8 - LargestScaleExponent(reader, piece, head));
     std::vector<float> zero(static_cast<size_t>(cache.groups));
     float sum = 0;
     for (size_t t = 0; t < scores.size(); ++t) {
@@ -237,7 +250,7 @@ class FactoredPiece {
       const QuantisedRow row = reader.Quantised(token, head, true);
       for (int64_t g = 0; g < cache.groups; ++g) {
         const auto at = static_cast<size_t>(g);
-        const float exact = p * row.scale[at] * kBoost;
+        const float exact = p * row.scale[at] * boost;
         const float weight = HalfRounded(exact);
         const float near = std::clamp(row.zero[at], 0.0F, 3.0F);
         zero[at] += weight * near + exact * (row.zero[at] - near);
@@ -250,7 +263,7 @@ class FactoredPiece {
     if (!(sum > 0)) return partial;
     for (size_t d = 0; d < o.size(); ++d) {
       const float value =
-          piece.tier == Tier::kRows ? o[d] : (o[d] - zero[d / static_cast<size_t>(group)]) / kBoost;
+          piece.tier == Tier::kRows ? o[d] : (o[d] - zero[d / static_cast<size_t>(group)]) / boost;
       partial.o[d] = static_cast<double>(value / sum);
     }
     partial.lse = static_cast<double>(top + std::log2(sum));

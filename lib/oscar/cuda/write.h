@@ -18,9 +18,9 @@ namespace oscar {
 // kOrderStatistic: exact, the public prefill writer. kBisection: the public decode flush.
 enum class ClipRule : int32_t { kOrderStatistic = 0, kBisection = 1 };
 
-// Rows of one tensor, [tokens, heads, dim] bf16, and what becomes of them. Two destinations exist:
-// quantised rows for slots below `row_slot_offset`, bf16 rows (rotated) for slots from it on, at
-// slot - row_slot_offset. A null destination drops its rows.
+// Rows of one tensor, [tokens, heads, dim] bf16, and what becomes of them. Pointers are multiples
+// of 16 bytes. Two destinations exist: quantised rows for slots below `row_slot_offset`, bf16 rows
+// (rotated) for slots from it on, at slot - row_slot_offset. A null destination drops its rows.
 struct WriteJob {
   const BFloat16* rows = nullptr;
   int64_t tokens = 0;
@@ -28,7 +28,9 @@ struct WriteJob {
   // Optional: row block of token i is source_slots[i] instead of i (flush of window rows).
   SlotList source_slots;
 
-  const BFloat16* rotation = nullptr;  // [dim, dim]; nullptr: identity
+  // [dim, dim]; nullptr: identity. Read ahead of the kernel launched right before, which may not
+  // write it.
+  const BFloat16* rotation = nullptr;
   // One [dim, dim] per KV head, for `heads_per_rotation` consecutive heads each (the group size
   // for queries, 1 for keys and values).
   bool rotation_per_head = false;

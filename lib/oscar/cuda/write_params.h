@@ -8,9 +8,9 @@
 
 namespace oscar {
 
-inline constexpr int kWriteWarps = 8;
-inline constexpr int kWriteThreads = 32 * kWriteWarps;
-inline constexpr int kWriteTileRows = 16;  // of one warp: the rows of a matrix-multiply tile
+inline constexpr int kWriteWarpRows = 16;   // rows of a tile that one warp takes
+inline constexpr int kWriteGroupWarps = 4;  // warps that multiply together
+inline constexpr int kWriteTileRows = kWriteGroupWarps * kWriteWarpRows;
 
 struct WriteJobParams {
   const uint16_t* rows;
@@ -22,9 +22,10 @@ struct WriteJobParams {
   uint16_t* out_rows;
   int64_t row_slot_offset;
   int32_t heads;
-  int32_t heads_per_rotation;       // rows of one rotation: this many heads of every token
-  int32_t heads_per_rotation_log2;  // -1 where that is no power of two
-  bool contiguous;                  // row i of the only rotation is row i of `rows`
+  int32_t heads_per_rotation;  // rows of one rotation: this many heads of every token
+  uint32_t divide_factor;      // index / heads_per_rotation = (2 index * factor >> 32) >> shift
+  int32_t divide_shift;
+  bool contiguous;  // row i of the only rotation is row i of `rows`
   int32_t rotations;
   int32_t rows_per_rotation;
   int32_t source_slot_log2, slot_log2;

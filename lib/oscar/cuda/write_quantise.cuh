@@ -9,11 +9,12 @@
 
 namespace oscar {
 
-// Where a row of a tile goes.
-struct TileRow {
-  int64_t slot = 0;
-  int32_t head = 0;
-  bool exists = false;
+enum class RowUse { kNone, kKeep, kQuantise };
+
+// Where a row goes: row `at` = slot * heads + head of the bf16 rows or of the codes.
+struct RowTarget {
+  int64_t at = 0;
+  RowUse use = RowUse::kNone;
 };
 
 __device__ __forceinline__ float HalfOf(uint32_t word, int row) {
@@ -21,39 +22,57 @@ __device__ __forceinline__ float HalfOf(uint32_t word, int row) {
 }
 
 __device__ __forceinline__ uint32_t PairMaxBFloat16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 c = __hmax2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&c);
+  return AsWord(__hmax2(AsPair(a), AsPair(b)));
 }
 __device__ __forceinline__ uint32_t PairMinBFloat16(uint32_t a, uint32_t b) {
-  const __nv_bfloat162 c = __hmin2(*reinterpret_cast<const __nv_bfloat162*>(&a),
-                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
-  return *reinterpret_cast<const uint32_t*>(&c);
+  return AsWord(__hmin2(AsPair(a), AsPair(b)));
 }
 
-// Affine parameters of one group of one row.
+// Affine parameters of one group of one row, and the limited range they come from.
 struct GroupParameters {
+  float low, high;
   float scale, zero, reciprocal;
 };
 
+// Scale and zero by the fast forms of division, which are exact for tame groups; clears `tame` for
+// others.
+//   range / 3: the product with the rounded 1/3 and one correction; every mantissa is tried in
+//     tests/cuda/division_test.cc.
+//   1 / scale: the hardware's estimate and one step of Newton's iteration, as the compiler divides.
+//   -low / scale: the product with the rounded reciprocal and two corrections, the second of which
+//     starts within one step of the quotient (Markstein's theorem).
 __device__ __forceinline__ GroupParameters MakeParameters(float low, float high, bool& tame) {
-  GroupParameters p;
-  p.scale = __fdiv_rn(fmaxf(__fsub_rn(high, low), 1e-8F), 3.0F);
-  p.zero = __fdiv_rn(__fsub_rn(0.0F, low), p.scale);
-  p.reciprocal = __fdiv_rn(1.0F, p.scale);
-  tame = tame && p.scale > 0x1p-90F && p.scale < 0x1p90F && fabsf(p.zero) < 1024.0F;
+  constexpr float kThird = 1.0F / 3.0F;
+  GroupParameters p{low, high, 0, 0, 0};
+  const float range = __fsub_rn(high, low);
+  const float third = __fmul_rn(range, kThird);
+  p.scale = __fmaf_rn(__fmaf_rn(-3.0F, third, range), kThird, third);
+  float estimate;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(estimate) : "f"(p.scale));
+  p.reciprocal = __fmaf_rn(__fmaf_rn(-p.scale, estimate, 1.0F), estimate, estimate);
+  const float below = __fsub_rn(0.0F, low);
+  float quotient = __fmul_rn(below, p.reciprocal);
+  quotient = __fmaf_rn(__fmaf_rn(-quotient, p.scale, below), p.reciprocal, quotient);
+  p.zero = __fmaf_rn(__fmaf_rn(-quotient, p.scale, below), p.reciprocal, quotient);
+  tame = tame && range > 0x1p-26F && p.scale < 0x1p60F && fabsf(p.zero) < 1024.0F &&
+         (low == 0.0F || fabsf(p.zero) > 0x1p-60F);
   return p;
 }
 
-// trunc(x / s + z + 1/2) as an integer in the low bits of a float's pattern.
-__device__ __forceinline__ uint32_t TameCode(float x, const GroupParameters& p) {
+__device__ __forceinline__ void RedoParameters(GroupParameters& p) {
+  p.scale = __fdiv_rn(fmaxf(__fsub_rn(p.high, p.low), 1e-8F), 3.0F);
+  p.zero = __fdiv_rn(__fsub_rn(0.0F, p.low), p.scale);
+}
+
+// x / s + z + 1/2 for tame groups, whose code is the integer part.
+__device__ __forceinline__ float TamePosition(float x, const GroupParameters& p) {
   const float q = __fmul_rn(x, p.reciprocal);
   const float quotient = __fmaf_rn(__fmaf_rn(-q, p.scale, x), p.reciprocal, q);
-  return __float_as_uint(__fadd_rz(__fadd_rn(__fadd_rn(quotient, p.zero), 0.5F), 0x1p23F));
+  return __fadd_rn(__fadd_rn(quotient, p.zero), 0.5F);
 }
-// The same for rows whose quotients are not covered by TameCode.
-__device__ __forceinline__ uint32_t WildCode(float x, const GroupParameters& p) {
-  const float t = __fadd_rn(__fadd_rn(__fdiv_rn(x, p.scale), p.zero), 0.5F);
+// The code in any group.
+__device__ __forceinline__ uint32_t WildCode(float x, float scale, float zero) {
+  const float t = __fadd_rn(__fadd_rn(__fdiv_rn(x, scale), zero), 0.5F);
   return static_cast<uint32_t>(fminf(fmaxf(t, 0.0F), 3.0F));
 }
 
@@ -67,92 +86,126 @@ __device__ __forceinline__ void StoreScale(char* at, ScaleKind kind, float scale
   }
 }
 
-// Bytes of one row (the low or high halves of v) from a lane's 16-bit pieces (quarter tile n: bytes
-// 8 n + 2 t, + 1): exchanged within the four lanes so that lane t stores 8 bytes from 8 t on.
+// Stores the codes of a row pair from the four lanes' words: v[n] holds bytes 8 n + 2 t, + 1 of the
+// first row in its lower half, of the second in its upper half. Two exchanges leave half of the
+// first row's bytes in each of the lanes 0 and 1, of the second's in 2 and 3. `row` is the lane's.
 template <int kDim>
-__device__ __forceinline__ void StoreCodes(uint8_t* row, const uint32_t (&v)[kDim / 32], int which,
+__device__ __forceinline__ void StoreCodes(uint8_t* row, const uint32_t (&v)[kDim / 32],
                                            bool wanted) {
   const int t = static_cast<int>(threadIdx.x) & 3;
-  const uint32_t half = which == 0 ? 0x5410 : 0x7632;
+  const bool second = (t & 2) != 0, odd = (t & 1) != 0;
   if constexpr (kDim == 64) {
-    if (!wanted) return;
-    const uint32_t both = __byte_perm(v[0], v[1], half);
-    reinterpret_cast<uint16_t*>(row)[t] = static_cast<uint16_t>(both);
-    reinterpret_cast<uint16_t*>(row + 8)[t] = static_cast<uint16_t>(both >> 16);
+    const uint32_t low = __byte_perm(v[0], v[1], 0x5410), high = __byte_perm(v[0], v[1], 0x7632);
+    const uint32_t own = second ? high : low;  // tiles 0, 1 of lane t, then of lane t ^ 2
+    const uint32_t other = __shfl_xor_sync(~0U, second ? low : high, 2);
+    const uint32_t near = second ? other : own, far = second ? own : other;  // lanes 0|1, 2|3
+    const uint32_t first_tile = __byte_perm(near, far, 0x5410);
+    const uint32_t second_tile = __byte_perm(near, far, 0x7632);
+    const uint32_t received = __shfl_xor_sync(~0U, odd ? first_tile : second_tile, 1);
+    const uint32_t even_lane = odd ? received : first_tile;
+    const uint32_t odd_lane = odd ? second_tile : received;
+    const uint2 bytes = make_uint2(__byte_perm(even_lane, odd_lane, 0x5410),
+                                   __byte_perm(even_lane, odd_lane, 0x7632));
+    if (wanted) *reinterpret_cast<uint2*>(row + 8 * (t & 1)) = bytes;
   } else {
 #pragma unroll
     for (int part = 0; part < kDim / 128; ++part) {
-      const uint32_t a = __byte_perm(v[4 * part], v[4 * part + 1], half);
-      const uint32_t b = __byte_perm(v[4 * part + 2], v[4 * part + 3], half);
-      // Lanes 0, 1 collect pieces 0, 1 of lanes t and t + 2; lanes 2, 3 pieces 2, 3 of t - 2 and t.
-      const uint32_t received = __shfl_xor_sync(~0U, (t & 2) == 0 ? b : a, 2);
-      const uint32_t first = (t & 2) == 0 ? a : received, second = (t & 2) == 0 ? received : b;
-      // Even lanes keep the lower piece of both, odd lanes the upper one.
-      const uint32_t lower = __byte_perm(first, second, 0x5410);
-      const uint32_t upper = __byte_perm(first, second, 0x7632);
-      const uint32_t other = __shfl_xor_sync(~0U, (t & 1) == 0 ? upper : lower, 1);
-      const uint32_t even = (t & 1) == 0 ? lower : other, odd = (t & 1) == 0 ? other : upper;
-      // `even` holds the pieces of the pair's even lanes (x and x + 2), `odd` those of the odd
-      // ones.
-      const uint2 bytes =
-          make_uint2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
-      if (wanted) *reinterpret_cast<uint2*>(row + 32 * part + 8 * t) = bytes;
+      // Tiles 0, 1 and 2, 3 of the two rows.
+      uint32_t mine[2], other[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t a = v[4 * part + 2 * i], b = v[4 * part + 2 * i + 1];
+        const uint32_t low = __byte_perm(a, b, 0x5410), high = __byte_perm(a, b, 0x7632);
+        mine[i] = second ? high : low;
+        other[i] = __shfl_xor_sync(~0U, second ? low : high, 2);
+      }
+      // Even lanes keep tiles 0, 1, odd lanes 2, 3, of the lane and of the one two further.
+      const uint32_t own = odd ? mine[1] : mine[0], own_far = odd ? other[1] : other[0];
+      const uint32_t got = __shfl_xor_sync(~0U, odd ? mine[0] : mine[1], 1);
+      const uint32_t got_far = __shfl_xor_sync(~0U, odd ? other[0] : other[1], 1);
+      // Lanes 0, 1 have those of lanes 0, 1 first, lanes 2, 3 those of 2, 3.
+      const uint32_t even = odd ? got : own, even_far = odd ? got_far : own_far;
+      const uint32_t odds = odd ? own : got, odds_far = odd ? own_far : got_far;
+      const uint32_t near_low = __byte_perm(even, odds, 0x5410);
+      const uint32_t near_high = __byte_perm(even, odds, 0x7632);
+      const uint32_t far_low = __byte_perm(even_far, odds_far, 0x5410);
+      const uint32_t far_high = __byte_perm(even_far, odds_far, 0x7632);
+      const uint4 bytes = second ? make_uint4(far_low, near_low, far_high, near_high)
+                                 : make_uint4(near_low, far_low, near_high, far_high);
+      if (wanted) *reinterpret_cast<uint4*>(row + 32 * part + 16 * (t & 1)) = bytes;
     }
   }
 }
 
-// bf16 numbers as integers in their order.
-__device__ __forceinline__ int Ordinal(uint32_t bits) {
-  const int magnitude = static_cast<int>(bits & 0x7fffU);
-  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
+// bf16 numbers as integers in their order, and back to the number.
+__device__ __forceinline__ float AtOrdinal(int ordinal) {
+  return __int_as_float((ordinal < 0 ? 0x8000 - ordinal : ordinal) << 16);
 }
-__device__ __forceinline__ uint32_t FromOrdinal(int ordinal) {
-  return ordinal < 0 ? 0x8000U | static_cast<uint32_t>(-ordinal) : static_cast<uint32_t>(ordinal);
+// The smallest bf16 number that is at least x.
+__device__ __forceinline__ int OrdinalFrom(float x) {
+  const int bits = __float_as_int(x);
+  return bits >= 0 ? (bits + 0xffff) >> 16 : -((bits & 0x7fffffff) >> 16);
 }
 
-// Smallest bf16 x with a code of at least `code` in a tame row whose largest limited value is
-// `high`; infinity where no value of the row reaches it. Clears `proved` when the guess is not
-// confirmed.
-__device__ __forceinline__ uint32_t Threshold(const GroupParameters& p, float high, int code,
-                                              bool& proved) {
+// Where the code of a tame group reaches `code`: a guess from the inverse of the formula.
+__device__ __forceinline__ int GuessThreshold(const GroupParameters& p, int code) {
   // x / s + z has to reach y, the smallest number that 1/2 more rounds up to `code`; half a step
   // less rounds to y.
   const float y = code == 1 ? 0.5F - 0x1p-25F : static_cast<float>(code) - 0.5F;
   const float half_step = code == 1 ? 0x1p-26F : (code == 2 ? 0x1p-24F : 0x1p-23F);
-  const float guess = __fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step));
-  const int at = Ordinal(PackBFloat16(guess, 0) & 0xffffU);
-  const auto reaches = [&](int ordinal) {
-    const float x = __uint_as_float(FromOrdinal(ordinal) << 16);
-    return static_cast<int>(TameCode(x, p) & 3U) >= code;
-  };
-  const bool here = reaches(at), below = reaches(at - 1), third = reaches(here ? at - 2 : at + 1);
-  proved = proved && (here ? !below || !third : third);
-  const int found = here ? (below ? at - 1 : at) : at + 1;
-  const uint32_t bits = FromOrdinal(found);
-  const bool reached =
-      __uint_as_float(bits << 16) <= high || static_cast<int>(WildCode(high, p)) >= code;
-  return reached ? bits : 0x7f80U;
+  return OrdinalFrom(__fmul_rn(p.scale, __fsub_rn(__fsub_rn(y, p.zero), half_step)));
 }
 
-// The row pair's thresholds for codes 1, 2, 3. Lane t works out one; proved by all or cleared.
-__device__ __forceinline__ void PairThresholds(const GroupParameters& low,
-                                               const GroupParameters& high, RowPair top,
-                                               bool& proved, uint32_t (&out)[3]) {
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int code = max(lane & 3, 1);
-  const uint32_t own =
-      Threshold(low, top.low, code, proved) | (Threshold(high, top.high, code, proved) << 16);
+// The row pair's thresholds, the smallest bf16 x with codes of at least 1, 2, 3: guessed, and
+// confirmed by the formula on both sides. Lanes 0 and 1 of the four work for the first row, lanes 2
+// and 3 for the second; p are the parameters of the lane's row. Clears `proved` where that fails.
+__device__ __forceinline__ void PairThresholds(const GroupParameters& p, bool& proved,
+                                               uint32_t (&out)[3]) {
+  const int lane = static_cast<int>(threadIdx.x) & 31, four = lane & ~3;
+  const int code[2] = {(lane & 1) == 0 ? 1 : 2, 3};
+  int at[2];
+  bool here[2], before[2], sure = true;
 #pragma unroll
-  for (int i = 0; i < 3; ++i) out[i] = __shfl_sync(~0U, own, (lane & ~3) | (i + 1));
+  for (int i = 0; i < 2; ++i) {
+    const auto wanted = static_cast<float>(code[i]);
+    at[i] = GuessThreshold(p, code[i]);
+    here[i] = TamePosition(AtOrdinal(at[i]), p) >= wanted;
+    before[i] = TamePosition(AtOrdinal(at[i] - 1), p) >= wanted;
+    sure = sure && here[i] && !before[i];
+  }
+  if (__any_sync(~0U, !sure)) {
+    // Rounding put a guess one step off.
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const auto wanted = static_cast<float>(code[i]);
+      at[i] += before[i] ? -1 : (here[i] ? 0 : 1);
+      proved = proved && TamePosition(AtOrdinal(at[i]), p) >= wanted &&
+               !(TamePosition(AtOrdinal(at[i] - 1), p) >= wanted);
+    }
+  }
+  const uint32_t own =
+      __byte_perm(__float_as_uint(AtOrdinal(at[0])), __float_as_uint(AtOrdinal(at[1])), 0x7632);
+  uint32_t from[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) from[i] = __shfl_sync(~0U, own, four + i);
+  out[0] = __byte_perm(from[0], from[2], 0x5410);
+  out[1] = __byte_perm(from[1], from[3], 0x5410);
+  out[2] = __byte_perm(from[0], from[2], 0x7632);
 }
 
 // All ones in the halves where x >= bound.
 __device__ __forceinline__ uint32_t AtLeast(uint32_t x, uint32_t bound) {
-  return __hge2_mask(*reinterpret_cast<const __nv_bfloat162*>(&x),
-                     *reinterpret_cast<const __nv_bfloat162*>(&bound));
+  return __hge2_mask(AsPair(x), AsPair(bound));
 }
 
 // Codes of both rows by thresholds: v[n] holds bytes 8 n + 2 t, + 1 of the two rows in its halves.
+// The upper bit of a code says whether x reaches the second threshold; the lower one whether it
+// reaches the third if so, the first if not.
+//
+// A comparison gives the integer 65535 b - 65536 a, a and b being the answers (0 or 1) for the
+// lower and the upper row; with a weight of -2^k, -65536 (b - a) 2^k + a 2^k. The sum over all
+// answers is A + 65536 (B - A), where A and B are the rows' bits; times 65537 it is A + 65536 B.
+// Multiply-adds leave the logic units to the selection.
 template <int kDim, int kGroups>
 __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
                                                   const uint32_t (&bounds)[kGroups][3],
@@ -161,27 +214,38 @@ __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
   constexpr int kGroupWords = kDim / 4 / kGroups;
 #pragma unroll
   for (int n = 0; n < kQuarterTiles; ++n) {
-    v[n] = 0;
+    uint32_t sum = 0;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
         const int word = 2 * (n + quarter * kQuarterTiles) + c;
         const uint32_t(&bound)[3] = bounds[word / kGroupWords];
-        const uint32_t one = AtLeast(x[word], bound[0]), two = AtLeast(x[word], bound[1]);
-        const uint32_t three = AtLeast(x[word], bound[2]);
-        const uint32_t bit = 0x00010001U << (2 * quarter + 8 * c);
-        v[n] |= (one ^ two ^ three) & bit;
-        v[n] |= two & (2 * bit);
+        const uint32_t upper = AtLeast(x[word], bound[1]);
+        const uint32_t lower = AtLeast(x[word], (upper & bound[2]) | (~upper & bound[0]));
+        const uint32_t weight = 1U << (2 * quarter + 8 * c);
+#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
+        sum += upper * (0U - 2 * weight);
+        sum += lower * (0U - weight);
+#else
+        sum |= upper & (2 * weight * 0x10001U);
+        sum |= lower & (weight * 0x10001U);
+#endif
       }
     }
+#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
+    v[n] = sum * 0x10001U;
+#else
+    v[n] = sum;
+#endif
   }
 }
 
 // The same by the formula for every element.
 template <int kDim, int kGroups>
 __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPair limit,
-                                            const GroupParameters (&p)[2][kGroups],
+                                            const float (&scale)[2][kGroups],
+                                            const float (&zero)[2][kGroups],
                                             uint32_t (&v)[kDim / 32]) {
   constexpr int kQuarterTiles = kDim / 32;
   constexpr int kGroupWords = kDim / 4 / kGroups;
@@ -194,22 +258,23 @@ __device__ __noinline__ void CodesByFormula(const uint32_t (&x)[kDim / 4], RowPa
       const int word = 2 * (n + quarter * kQuarterTiles) + c;
       const float bound = r == 0 ? limit.low : limit.high;
       const float value = fmaxf(fminf(HalfOf(x[word], r), bound), -bound);
-      bits |= WildCode(value, p[r][word / kGroupWords]) << (2 * quarter + 8 * c + 16 * r);
+      const int group = word / kGroupWords;
+      bits |= WildCode(value, scale[r][group], zero[r][group]) << (2 * quarter + 8 * c + 16 * r);
     }
     v[n] = bits;
   }
 }
 
-// Parameters, codes and stores of both rows of a lane; |x| is limited to `limit`.
+// Smallest and largest element of each group of both rows.
+template <int kGroups>
+struct PairRanges {
+  uint32_t low[kGroups], high[kGroups];
+};
+
 template <int kDim, int kGroups>
-__device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKind kind,
-                                             const TileRow (&rows)[2], const bool (&wanted)[2],
-                                             const uint32_t (&x)[kDim / 4], RowPair limit) {
+__device__ __forceinline__ PairRanges<kGroups> FindRanges(const uint32_t (&x)[kDim / 4]) {
   constexpr int kGroupWords = kDim / 4 / kGroups;
-  const int t = static_cast<int>(threadIdx.x) & 3;
-  GroupParameters p[2][kGroups];
-  uint32_t bounds[kGroups][3];
-  bool tame = true;
+  PairRanges<kGroups> r;
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     uint32_t low = x[group * kGroupWords], high = low;
@@ -223,47 +288,64 @@ __device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKin
       low = PairMinBFloat16(low, __shfl_xor_sync(~0U, low, lane));
       high = PairMaxBFloat16(high, __shfl_xor_sync(~0U, high, lane));
     }
-    const auto limited = [](float value, float bound) {
-      return fmaxf(fminf(value, bound), -bound);
-    };
-    const RowPair top{limited(LowBFloat16(high), limit.low),
-                      limited(HighBFloat16(high), limit.high)};
-    p[0][group] = MakeParameters(limited(LowBFloat16(low), limit.low), top.low, tame);
-    p[1][group] = MakeParameters(limited(HighBFloat16(low), limit.high), top.high, tame);
-    PairThresholds(p[0][group], p[1][group], top, tame, bounds[group]);
+    r.low[group] = low;
+    r.high[group] = high;
+  }
+  return r;
+}
+
+// Parameters, codes and stores of both rows of a lane; |x| is limited to `limit`. The four lanes of
+// a row pair share the work on its parameters: lane t takes row t / 2, which goes to `target`.
+template <int kDim, int kGroups>
+__device__ __forceinline__ void QuantiseRows(const WriteJobParams& job, ScaleKind kind,
+                                             const RowTarget& target, const uint32_t (&x)[kDim / 4],
+                                             const PairRanges<kGroups>& ranges, RowPair limit) {
+  const int t = static_cast<int>(threadIdx.x) & 3;
+  const int own = t >> 1;
+  const bool wanted = target.use == RowUse::kQuantise;
+  const float bound = own == 0 ? limit.low : limit.high;
+  const auto limited = [bound](float value) { return fmaxf(fminf(value, bound), -bound); };
+  GroupParameters p[kGroups];
+  uint32_t bounds[kGroups][3];
+  bool tame = true;
+#pragma unroll
+  for (int group = 0; group < kGroups; ++group) {
+    p[group] = MakeParameters(limited(HalfOf(ranges.low[group], own)),
+                              limited(HalfOf(ranges.high[group], own)), tame);
+    PairThresholds(p[group], tame, bounds[group]);
   }
   uint32_t v[kDim / 32];
-  if (__all_sync(~0U, tame)) {
+  if (__all_sync(~0U, tame || !wanted)) {
     CodesByThresholds<kDim, kGroups>(x, bounds, v);
   } else {
     // Copies, so that the words themselves need no address.
     uint32_t words[kDim / 4];
-    GroupParameters parameters[2][kGroups];
+    float scale[2][kGroups], zero[2][kGroups];
     uint32_t codes[kDim / 32];
 #pragma unroll
     for (int i = 0; i < kDim / 4; ++i) words[i] = x[i];
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      parameters[0][group] = p[0][group];
-      parameters[1][group] = p[1][group];
+      RedoParameters(p[group]);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int from = (static_cast<int>(threadIdx.x) & 28) + 2 * r;
+        scale[r][group] = __shfl_sync(~0U, p[group].scale, from);
+        zero[r][group] = __shfl_sync(~0U, p[group].zero, from);
+      }
     }
-    CodesByFormula<kDim, kGroups>(words, limit, parameters, codes);
+    CodesByFormula<kDim, kGroups>(words, limit, scale, zero, codes);
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) v[i] = codes[i];
   }
+  StoreCodes<kDim>(job.codes + target.at * (kDim / 4), v, wanted);
+  if (!wanted) return;
+  const int bytes = 2 * (kind == ScaleKind::kF32 ? 4 : 2);
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t at = rows[r].slot * job.heads + rows[r].head;
-    StoreCodes<kDim>(job.codes + at * (kDim / 4), v, r, wanted[r]);
-    if (wanted[r]) {
-      const int bytes = 2 * (kind == ScaleKind::kF32 ? 4 : 2);
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        if (t == group % 4) {
-          StoreScale(job.scales + (at * kGroups + group) * bytes, kind, p[r][group].scale,
-                     p[r][group].zero);
-        }
-      }
+  for (int group = 0; group < kGroups; ++group) {
+    if ((t & 1) == group % 2) {
+      StoreScale(job.scales + (target.at * kGroups + group) * bytes, kind, p[group].scale,
+                 p[group].zero);
     }
   }
 }

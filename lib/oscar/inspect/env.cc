@@ -26,6 +26,7 @@ constexpr int64_t kPageTokens = kServedPageTokens;
 struct Serving {
   std::vector<std::pair<std::string, std::string>> variables;
   std::vector<std::string> flags;
+  std::vector<std::string> verify;  // options of oscar-verify that measure what is served
   std::vector<std::string> notes;
 };
 
@@ -64,6 +65,11 @@ std::string ScaleName(const ZooEntry& entry, const std::string& name) {
     if (name == ours || name == theirs) return theirs;
   }
   Refuse(entry, fmt::format("scale_dtype \"{}\", expected f32, f16 or bf16", name));
+}
+
+// The name that oscar-verify takes.
+std::string ShortScaleName(const std::string& name) {
+  return name == "float16" ? "f16" : name == "bfloat16" ? "bf16" : "f32";
 }
 
 // One ratio for all layers: the engine knows no other. 0 switches clipping off.
@@ -224,6 +230,14 @@ Serving ForSglang(const ZooEntry& entry, bool absorb_v) {
       {"SGLANG_OSCAR_ABSORB_V_ROTATION", absorb_v ? "1" : "0"},
       {"SGLANG_LLOYD_MAX", "0"},
   };
+  // The engine takes one clip ratio a side and rounds to bfloat16, whatever the manifest holds.
+  out.verify = {"--zoo",         Absolute(entry.folder),
+                "--sink",        fmt::format("{}", recipe.windows.sink),
+                "--recent",      fmt::format("{}", recipe.windows.recent),
+                "--group-size",  fmt::format("{}", group),
+                "--scale-dtype", ShortScaleName(recipe.scale_dtype),
+                "--clip",        fmt::format("{},{}", recipe.key_clip, recipe.value_clip),
+                "--as-served"};
   out.flags = {"--kv-cache-dtype",
                "int2",
                "--kv-cache-quant-group-size",
@@ -249,16 +263,24 @@ Serving ForSglang(const ZooEntry& entry, bool absorb_v) {
          "an exporter has to write the rotations into the GGUF file first");
 }
 
+// As a word of a shell.
+std::string Word(const std::string& text) {
+  const bool plain = text.find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                         "0123456789./_-,") == std::string::npos;
+  return plain ? text : Quoted(text);
+}
+
 std::string TextOf(const ZooEntry& entry, const std::string& engine, const Serving& serving) {
   std::string text = fmt::format("# {} for {}\n", entry.folder.string(), engine);
   for (const std::string& note : serving.notes) text += fmt::format("# note: {}\n", note);
   for (const auto& [name, value] : serving.variables) {
-    const bool plain = value.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                           "0123456789./_-") == std::string::npos;
-    text += fmt::format("export {}={}\n", name, plain ? value : Quoted(value));
+    text += fmt::format("export {}={}\n", name, Word(value));
   }
-  return text + fmt::format("# server flags:\n#   {}\n", fmt::join(serving.flags, " "));
+  text += fmt::format("# server flags:\n#   {}\n", fmt::join(serving.flags, " "));
+  text += "# what these settings cost on held-out traces:\n#   oscar-verify";
+  for (const std::string& word : serving.verify) text += " " + Word(word);
+  return text + " --traces FILE\n";
 }
 
 }  // namespace
@@ -275,6 +297,7 @@ InspectReport EnvironmentOf(const fs::path& folder, const std::string& engine, b
   report.record["variables"] = Value::Object();
   for (const auto& [name, value] : serving.variables) report.record["variables"][name] = value;
   report.record["flags"] = Value::Array(serving.flags.begin(), serving.flags.end());
+  report.record["verify_options"] = Value::Array(serving.verify.begin(), serving.verify.end());
   report.record["notes"] = Value::Array(serving.notes.begin(), serving.notes.end());
   report.text = TextOf(entry, engine, serving);
   return report;

@@ -120,6 +120,8 @@ class AttentionReference {
 
 // `count` query positions of a sequence of `length` tokens, evenly spaced over the positions at
 // which some key is quantised (all positions when use_windows is false), the last one included.
+// With flush > 1: one position of each of `count` equal parts, chosen by a fixed stream of random
+// numbers, so that all distances to a flush occur.
 // `sliding_window` is the layer's, 0 for none. Throws Error(kData) naming sink, recent, length and
 // the sliding window when there is none.
 std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows& windows,

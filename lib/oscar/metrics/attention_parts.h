@@ -7,26 +7,15 @@
 #include <span>
 #include <vector>
 
+#include "oscar/core/key_range.h"
 #include "oscar/core/layer.h"
 #include "oscar/quant/matmul.h"
 
 namespace oscar {
 
-// A half-open range of keys.
-struct KeyRange {
-  int64_t begin = 0, end = 0;
-  bool empty() const { return begin >= end; }
-  int64_t size() const { return empty() ? 0 : end - begin; }
-};
-
-inline KeyRange Intersect(const KeyRange& a, const KeyRange& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
 // Keys that a query sees: causal, and within the layer's sliding window.
 inline KeyRange VisibleKeys(const LayerShape& shape, int64_t query) {
-  const int64_t first = shape.window > 0 ? std::max<int64_t>(0, query - shape.window + 1) : 0;
-  return {first, query + 1};
+  return VisibleKeys(query, shape.window);
 }
 
 // The middle region of a query within its visible keys. An empty middle still has a place: it
@@ -34,7 +23,7 @@ inline KeyRange VisibleKeys(const LayerShape& shape, int64_t query) {
 inline KeyRange MiddleKeys(const LayerShape& shape, const Windows& windows, int64_t query) {
   const KeyRange visible = VisibleKeys(shape, query);
   const int64_t begin = std::clamp(windows.sink, visible.begin, visible.end);
-  return {begin, std::clamp(query - windows.recent + 1, begin, visible.end)};
+  return {begin, std::clamp(windows.RecentBegin(query), begin, visible.end)};
 }
 
 // Consecutive chosen queries of one KV head, with all query heads of its group as rows.

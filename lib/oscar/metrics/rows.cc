@@ -5,6 +5,7 @@
 #include <string>
 
 #include "oscar/core/error.h"
+#include "oscar/core/random.h"
 #include "oscar/metrics/attention.h"
 #include "oscar/metrics/attention_parts.h"
 #include "oscar/quant/windows.h"
@@ -37,16 +38,15 @@ void RowErrors::Add(const RowErrors& other) {
 
 std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows& windows,
                                    bool use_windows, int64_t sliding_window) {
-  const int64_t first = use_windows ? windows.sink + windows.recent : 0;
-  const int64_t available = length - first;
-  if (available <= 0) {
+  const LayerShape shape{.window = sliding_window};
+  const int64_t first = use_windows ? windows.ShortestUseful() - 1 : 0;
+  if (length <= first) {
     throw Error(ErrorCode::kData,
-                "no position is quantised: sink " + std::to_string(windows.sink) + " and recent " +
-                    std::to_string(windows.recent) + " cover the longest sequence of " +
-                    std::to_string(length) + " tokens",
+                "no position is quantised: " + WindowsText(windows) +
+                    " cover the longest sequence of " + std::to_string(length) + " tokens",
                 "use longer sequences or smaller windows");
   }
-  if (use_windows && !SeesQuantisedKeys({.window = sliding_window}, windows)) {
+  if (use_windows && !SeesQuantisedKeys(shape, windows)) {
     throw Error(ErrorCode::kData,
                 "no position is quantised: the sliding window of " +
                     std::to_string(sliding_window) + " tokens lies within the " +
@@ -55,9 +55,23 @@ std::vector<int64_t> ChooseQueries(int64_t length, int64_t count, const Windows&
                     " tokens)",
                 "use a smaller recent window");
   }
+  std::vector<int64_t> eligible;
+  for (int64_t i = first; i < length; ++i) {
+    if (!use_windows || !MiddleKeys(shape, windows, i).empty()) eligible.push_back(i);
+  }
+  const auto available = static_cast<int64_t>(eligible.size());
   const int64_t chosen = std::min(std::max<int64_t>(count, 1), available);
+  // Equal steps could meet the flushes always at the same distance.
+  Random random(1);
   std::vector<int64_t> queries;
-  for (int64_t j = 1; j <= chosen; ++j) queries.push_back(first + j * available / chosen - 1);
+  for (int64_t j = 1; j <= chosen; ++j) {
+    const int64_t begin = (j - 1) * available / chosen, end = j * available / chosen;
+    int64_t index = end - 1;
+    if (use_windows && windows.flush > 1 && j < chosen) {
+      index = begin + static_cast<int64_t>(random.Below(static_cast<uint64_t>(end - begin)));
+    }
+    queries.push_back(eligible[static_cast<size_t>(index)]);
+  }
   return queries;
 }
 

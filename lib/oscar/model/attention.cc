@@ -75,17 +75,17 @@ at::Tensor CacheBlock(const at::Tensor& q, const at::Tensor& k, const at::Tensor
                       const Windows& windows, int64_t begin, int64_t end) {
   const KeyRange all = {VisibleKeys(begin, rule.window).begin, end};
   const KeyRange sink = Intersect(all, {0, windows.sink});
-  const KeyRange cached = Intersect(all, {windows.sink, end - windows.recent});
-  const KeyRange recent = Intersect(all, {std::max(windows.sink, begin - windows.recent + 1), end});
+  const KeyRange cached = Intersect(all, {windows.sink, windows.RecentBegin(end - 1)});
+  const KeyRange recent = Intersect(all, {std::max(windows.sink, windows.RecentBegin(begin)), end});
   const int64_t columns = sink.size() + cached.size() + recent.size();
   at::Tensor mask = at::full({end - begin, columns}, kHidden, at::kFloat);
   for (int64_t i = begin; i < end; ++i) {
     float* row = mask.data_ptr<float>() + (i - begin) * columns;
     const KeyRange visible = VisibleKeys(i, rule.window);
-    const KeyRange exact = {i - windows.recent + 1, i + 1};
+    const KeyRange exact = {windows.RecentBegin(i), i + 1};
     Reveal(row, sink, visible);
     row += sink.size();
-    Reveal(row, cached, Intersect(visible, {0, i - windows.recent + 1}));
+    Reveal(row, cached, Intersect(visible, {0, exact.begin}));
     row += cached.size();
     Reveal(row, recent, Intersect(visible, exact));
   }
@@ -116,7 +116,7 @@ HeadRows<T> RowsOf(const at::Tensor& x) {
 }
 
 at::Tensor OnCpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                 const AttentionRule& rule, const std::optional<QuantisedCache>& cache) {
+                 const AttentionRule& rule, const std::optional<TappedCache>& cache) {
   at::Tensor o = at::empty({q.size(0), q.size(1), v.size(2)}, q.options());
   CpuAttention attention(RowsOf<const float>(q), RowsOf<const float>(k), RowsOf<const float>(v),
                          rule.scale, rule.window, cache, RowsOf<float>(o));
@@ -151,10 +151,10 @@ at::Tensor CausalAttention(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor CacheAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const at::Tensor& k_hat, const at::Tensor& v_hat,
                           const AttentionRule& rule, const Windows& windows) {
-  OSCAR_CHECK(windows.sink >= 0 && windows.recent >= 0);
+  OSCAR_CHECK(windows.sink >= 0 && windows.recent >= 0 && windows.flush >= 1);
   if (rule.fused) {
     return OnCpu(q, k, v, rule,
-                 QuantisedCache{RowsOf<const float>(k_hat), RowsOf<const float>(v_hat), windows});
+                 TappedCache{RowsOf<const float>(k_hat), RowsOf<const float>(v_hat), windows});
   }
   return InBlocks(q.size(0), kQueryBlock, [&](int64_t begin, int64_t end) {
     return CacheBlock(q, k, v, k_hat, v_hat, rule, windows, begin, end);

@@ -168,17 +168,9 @@ int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; 
 
 }  // namespace
 
-KeyRange Intersect(const KeyRange& a, const KeyRange& b) {
-  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
-}
-
-KeyRange VisibleKeys(int64_t query, int64_t window) {
-  return {window > 0 ? std::max<int64_t>(0, query - window + 1) : 0, query + 1};
-}
-
 CpuAttention::CpuAttention(HeadRows<const float> q, HeadRows<const float> k,
                            HeadRows<const float> v, double scale, int64_t window,
-                           const std::optional<QuantisedCache>& cache, HeadRows<float> o)
+                           const std::optional<TappedCache>& cache, HeadRows<float> o)
     : q_(q),
       k_(k),
       // Exponentials are powers of two: log2(e) goes into the scale.
@@ -219,21 +211,20 @@ std::vector<CpuAttention::Segment> CpuAttention::SegmentsOf(int64_t begin, int64
   const KeyRange all = {VisibleKeys(begin, window_).begin, end};
   if (sources_.size() == 1) return {{0, all, Segment::kAll}};
   const int64_t sink = windows_.sink;
-  const int64_t recent = windows_.recent;
   std::vector<Segment> out;
   const auto add = [&](size_t source, const KeyRange& range, Segment::Kind kind) {
     const KeyRange keys = Intersect(all, range);
     if (keys.size() > 0) out.push_back({source, keys, kind});
   };
   add(0, {0, sink}, Segment::kSink);
-  add(1, {sink, end - recent}, Segment::kCached);
-  add(0, {std::max(sink, begin - recent + 1), end}, Segment::kRecent);
+  add(1, {sink, windows_.RecentBegin(end - 1)}, Segment::kCached);
+  add(0, {std::max(sink, windows_.RecentBegin(begin)), end}, Segment::kRecent);
   return out;
 }
 
 KeyRange CpuAttention::VisiblePart(const Segment& segment, int64_t query) const {
   const KeyRange visible = VisibleKeys(query, window_);
-  const int64_t first_recent = query - windows_.recent + 1;
+  const int64_t first_recent = windows_.RecentBegin(query);
   switch (segment.kind) {
     case Segment::kAll:
       return visible;

@@ -6,25 +6,14 @@
 #include <optional>
 #include <vector>
 
+#include "oscar/core/key_range.h"
 #include "oscar/core/layer.h"
 #include "oscar/core/view.h"
 
 namespace oscar {
 
-// Keys [begin, end) of a sequence; empty when end <= begin.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end > begin ? end - begin : 0; }
-};
-KeyRange Intersect(const KeyRange& a, const KeyRange& b);
-
-// Keys that a query sees: at most itself and those before it, the last `window` of them when
-// window > 0.
-KeyRange VisibleKeys(int64_t query, int64_t window);
-
 // A cache that answers with k, v for the pairs (query i, key j) where windows.Quantised(i, j).
-struct QuantisedCache {
+struct TappedCache {
   HeadRows<const float> k, v;
   Windows windows;
 };
@@ -40,7 +29,7 @@ class CpuAttention {
  public:
   // All views must outlive the object. o [T, H_q, D_v] is written by Run().
   CpuAttention(HeadRows<const float> q, HeadRows<const float> k, HeadRows<const float> v,
-               double scale, int64_t window, const std::optional<QuantisedCache>& cache,
+               double scale, int64_t window, const std::optional<TappedCache>& cache,
                HeadRows<float> o);
 
   // First all of Pack(0 .. pack_tasks() - 1), then all of Run(0 .. tasks() - 1), longest first.

@@ -94,10 +94,19 @@ at::Tensor StreamAttention(const RunnerData::Stream& stream, int layer,
   stream.tap->Apply(layer, positions, RowsOf<const float>(k), RowsOf<const float>(v),
                     RowsOf<float>(k_hat), RowsOf<float>(v_hat));
   const bool all_exact = stream.use_windows && k.size(0) < stream.windows.ShortestUseful();
+  const at::Device device = heads.q.device();
+  if (stream.use_windows && stream.tap->ChangesWindows(layer)) {
+    const at::Tensor k_window = at::empty_like(k);
+    const at::Tensor v_window = at::empty_like(v);
+    stream.tap->ApplyWindows(layer, RowsOf<const float>(k), RowsOf<const float>(v),
+                             RowsOf<float>(k_window), RowsOf<float>(v_window));
+    if (all_exact) return CausalAttention(heads.q, k_window.to(device), v_window.to(device), rule);
+    return CacheAttention(heads.q, k_window.to(device), v_window.to(device), k_hat.to(device),
+                          v_hat.to(device), rule, stream.windows);
+  }
   if (all_exact || (SameBits(k, k_hat) && SameBits(v, v_hat))) {
     return CausalAttention(heads.q, heads.k, heads.v, rule);
   }
-  const at::Device device = heads.q.device();
   if (!stream.use_windows) {
     return CausalAttention(heads.q, k_hat.to(device), v_hat.to(device), rule);
   }

@@ -61,7 +61,8 @@ class ModelRunner {
 
   // Adds a run of the same sequences with its KV cache replaced through `tap` (before the first
   // layer only). Returns its stream index (1, 2, ...); stream 0 is the exact run. At query i, key j
-  // comes from the tap where windows.Quantised(i, j), or always when use_windows is false. A tap
+  // comes from the tap where windows.Quantised(i, j), or always when use_windows is false; other
+  // keys are the model's own, or the tap's window rows where it has such. A tap
   // that gives back every row of a sequence unchanged leaves that sequence's hidden states equal to
   // the last bit.
   int AddStream(KvTap* tap, const Windows& windows, bool use_windows);

@@ -108,6 +108,8 @@ void ParallelRange(int64_t count, int64_t grain,
       /*grain_size=*/1);
 }
 
+void CheckDevice(const std::string& name) { ParseDevice(name); }
+
 bool CudaAvailable() { return at::hasCUDA(); }
 
 std::string LibTorchVersion() { return TORCH_VERSION; }

@@ -11,8 +11,8 @@ RegionSizes CountRegions(int64_t length, const Windows& windows, int64_t sliding
   OSCAR_CHECK(length >= 0 && windows.sink >= 0 && windows.recent >= 0 && sliding_window >= 0);
   RegionSizes sizes;
   sizes.sink = std::min(windows.sink, length);
-  sizes.recent = std::min(windows.recent, length - sizes.sink);
-  sizes.middle = length - sizes.sink - sizes.recent;
+  sizes.middle = std::max<int64_t>(0, windows.RecentBegin(length - 1) - windows.sink);
+  sizes.recent = length - sizes.sink - sizes.middle;
   int64_t hidden = sliding_window == 0 ? 0 : std::max<int64_t>(0, length - sliding_window);
   for (int64_t* const size : {&sizes.sink, &sizes.middle, &sizes.recent}) {
     const int64_t cut = std::min(*size, hidden);
@@ -44,9 +44,16 @@ std::vector<int> LayersKeptExact(const std::map<int, LayerShape>& layers, const 
               "use a smaller --recent");
 }
 
+std::string WindowsText(const Windows& windows) {
+  std::string text =
+      "sink " + std::to_string(windows.sink) + " and recent " + std::to_string(windows.recent);
+  if (windows.flush > 1) text += " with flush " + std::to_string(windows.flush);
+  return text;
+}
+
 Windows FloorSinkToPages(const Windows& windows, int64_t page_tokens) {
   OSCAR_CHECK(page_tokens >= 1);
-  return {windows.sink - windows.sink % page_tokens, windows.recent};
+  return {windows.sink - windows.sink % page_tokens, windows.recent, windows.flush};
 }
 
 }  // namespace oscar

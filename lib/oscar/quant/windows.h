@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "oscar/core/layer.h"
@@ -17,8 +18,9 @@ struct RegionSizes {
   friend bool operator==(const RegionSizes&, const RegionSizes&) = default;
 };
 
-// sink = min(S, length), recent = min(R, length - sink), middle the rest; all three cut down to the
-// newest `sliding_window` positions of a layer that has such a window (0: none).
+// sink = min(S, length), middle = the quantised ones (length - sink - R when that is positive and
+// tokens leave the window one by one), recent the rest; all three cut down to the newest
+// `sliding_window` positions of a layer that has such a window (0: none).
 RegionSizes CountRegions(int64_t length, const Windows& windows, int64_t sliding_window = 0);
 
 // Whether a query far enough into a sequence sees a quantised key. False where a layer's sliding
@@ -30,6 +32,9 @@ bool SeesQuantisedKeys(const LayerShape& shape, const Windows& windows);
 // that is every layer.
 std::vector<int> LayersKeptExact(const std::map<int, LayerShape>& layers, const Windows& windows,
                                  int64_t longest_sequence);
+
+// "sink 64 and recent 256", and the flush where it is more than 1: for messages.
+std::string WindowsText(const Windows& windows);
 
 // Windows of an engine that shares the sink by whole pages: an incomplete last page of the sink is
 // quantised, so 64 sink tokens on pages of 128 protect nothing. The recent window is per request

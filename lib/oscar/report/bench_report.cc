@@ -51,6 +51,15 @@ std::string DecodeTable(const Value::Array& rows) {
   return table.ToString("  ");
 }
 
+std::string WriteTable(const Value::Array& rows) {
+  TextTable table({"write", "tokens", "us", "+-%", "GB/s", "of read"});
+  for (const Value& row : rows) {
+    table.Row({row.At("kind").AsString(), Tokens(row.At("tokens")), Microseconds(&row),
+               SpreadText(row), Fixed(row.At("gb_s"), 0), Fixed(row.At("of_read"), 2)});
+  }
+  return table.ToString("  ");
+}
+
 std::string CapacityText(const Value::Array& rows) {
   TextTable table({"context", "BF16 requests", "INT2 requests"});
   for (const Value& row : rows) {
@@ -108,6 +117,10 @@ std::string ModelText(const Value& model) {
   }
   if (const Value* decode = model.Find("decode")) {
     out += "\ndecode attention of one layer:\n" + DecodeTable(decode->AsArray());
+  }
+  if (const Value* writes = model.Find("writes")) {
+    out += "\ncache writes of one layer, keys and values rotated, prefill clipped:\n" +
+           WriteTable(writes->AsArray());
   }
   const Value* steps = model.Find("steps");
   if (steps != nullptr && !steps->AsArray().empty()) {

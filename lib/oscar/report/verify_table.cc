@@ -152,16 +152,21 @@ Cells GateCells(const Value& record) {
       if (Closer(gates[j], *closest)) closest = &gates[j];
     }
     const Value& value = closest->At("value");
-    const Value& bound = closest->At("bound");
+    const Value* const bound = closest->Find("bound");
     const std::string name = end - i == 1
                                  ? gates[i].At("name").AsString()
                                  : fmt::format("{} [{} schemes]", NameOf(gates[i]), end - i);
-    cells.push_back(
-        {name, value.is_number() ? ShortNumber(value.AsDouble()) : "-",
-         fmt::format("{} {}", closest->At("comparison").AsString(),
-                     bound.is_number() ? ShortNumber(bound.AsDouble()) : bound.ToJson()),
-         closest->At("passed").AsBool() ? "pass" : "FAIL"});
+    cells.push_back({name, value.is_number() ? ShortNumber(value.AsDouble()) : "-",
+                     bound == nullptr ? closest->At("comparison").AsString()
+                                      : fmt::format("{} {}", closest->At("comparison").AsString(),
+                                                    ShortNumber(bound->AsDouble())),
+                     closest->At("passed").AsBool() ? "pass" : "FAIL"});
     i = end;
+  }
+  if (const Value* const skipped = record.Find("skipped_gates")) {
+    for (const Value& gate : skipped->AsArray()) {
+      cells.push_back({gate.At("name").AsString(), "-", "-", "skipped"});
+    }
   }
   return cells;
 }

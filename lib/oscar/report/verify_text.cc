@@ -21,10 +21,13 @@ std::string SettingsLine(const Value& record) {
     if (value == nullptr) return std::string("-");
     return value->is_string() ? value->AsString() : value->ToJson();
   };
+  const Value* const flushed = settings->Find("flush");
+  const bool rings = flushed != nullptr && *flushed != Value(1);
+  const std::string flush = rings ? ", flush " + text("flush") : "";
   return fmt::format(
-      "windows {} (sink {}, recent {}), group size {}, scales {}, clip {}, bits at {} tokens{}\n",
-      text("windows") == "true" ? "on" : "off", text("sink"), text("recent"), text("group_size"),
-      text("scale_dtype"), text("clip_mode"), text("context_tokens"),
+      "windows {} (sink {}, recent {}{}), group size {}, scales {}, clip {}, bits at {} tokens{}\n",
+      text("windows") == "true" ? "on" : "off", text("sink"), text("recent"), flush,
+      text("group_size"), text("scale_dtype"), text("clip_mode"), text("context_tokens"),
       text("device") == "-" || text("device") == "cpu" ? "" : ", kernels on " + text("device"));
 }
 
@@ -40,7 +43,8 @@ std::string VerifyText(const Value& record, bool layers) {
   }
   const Cells kernels = KernelCells(record);
   if (kernels.size() > 1) out += "\nkernels, means over layers:\n" + Rendered(kernels);
-  if (!record.At("gates").AsArray().empty()) out += "\n" + Rendered(GateCells(record));
+  const Cells gates = GateCells(record);
+  if (gates.size() > 1) out += "\n" + Rendered(gates);
   for (const Value& gate : record.At("gates").AsArray()) {
     const Value* reason = gate.Find("reason");
     if (gate.At("passed").AsBool() && !layers) continue;

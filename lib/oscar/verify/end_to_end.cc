@@ -35,11 +35,12 @@ void CheckQuantised(const ModelConfig& config, const std::vector<std::vector<int
     if (scheme.use_windows) LayersKeptExact(shapes, scheme.windows, longest);
     // One more position is needed, since the last one predicts no token of the text.
     if (longest > FirstAffected(scheme) + 1) continue;
-    throw Error(ErrorCode::kData,
-                fmt::format("no position is quantised: sink {} + recent {} against a longest "
-                            "sequence of {} tokens",
-                            scheme.windows.sink, scheme.windows.recent, longest),
-                "use longer windows of text, or smaller --sink and --recent");
+    throw Error(
+        ErrorCode::kData,
+        fmt::format("no position is quantised: {} cover what the longest sequence of {} tokens "
+                    "predicts from",
+                    WindowsText(scheme.windows), longest),
+        "use longer windows of text, or smaller --sink and --recent");
   }
 }
 
@@ -118,6 +119,18 @@ void SchemeTap::Apply(int layer, std::span<const int64_t> positions, HeadRows<co
   const uint64_t seed = DeriveSeed(scheme_.noise_seed, fmt::format("layer {}", layer));
   ReconstructMatchedNoise(side.key, k, k_hat, DeriveSeed(seed, "key"), threads_);
   ReconstructMatchedNoise(side.value, v, v_hat, DeriveSeed(seed, "value"), threads_);
+}
+
+bool SchemeTap::ChangesWindows(int layer) const {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  return WindowsAreInexact(side.key) || WindowsAreInexact(side.value);
+}
+
+void SchemeTap::ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                             HeadRows<float> k_window, HeadRows<float> v_window) {
+  const LayerScheme& side = scheme_.ForLayer(layer);
+  ReconstructWindows(side.key, k, k_window, threads_);
+  ReconstructWindows(side.value, v, v_window, threads_);
 }
 
 std::vector<EndToEndResult> RunEndToEnd(const ModelWeights& weights,

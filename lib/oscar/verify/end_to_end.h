@@ -21,6 +21,10 @@ class SchemeTap final : public KvTap {
   SchemeTap(const KvScheme& scheme, int threads) : scheme_(scheme), threads_(threads) {}
   void Apply(int layer, std::span<const int64_t> positions, HeadRows<const float> k,
              HeadRows<const float> v, HeadRows<float> k_hat, HeadRows<float> v_hat) override;
+  // As served: rotated rows are rounded to bfloat16 in the windows, too.
+  bool ChangesWindows(int layer) const override;
+  void ApplyWindows(int layer, HeadRows<const float> k, HeadRows<const float> v,
+                    HeadRows<float> k_window, HeadRows<float> v_window) override;
 
  private:
   const KvScheme& scheme_;

@@ -25,7 +25,7 @@ struct SequenceChoice {
   std::vector<SequenceRef> sequences;
   int64_t without_rows = 0;       // no rows stored
   int64_t incomplete = 0;         // cut off by a budget
-  int64_t too_short = 0;          // shorter than sink + recent + 1
+  int64_t too_short = 0;          // shorter than Windows::ShortestUseful()
   std::vector<int> exact_layers;  // whose sliding window lies within the recent tokens
 };
 

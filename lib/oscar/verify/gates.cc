@@ -17,6 +17,13 @@ namespace oscar {
 namespace {
 
 constexpr std::array kComparisons = {"<=", "<", ">=", ">", "==", "finite"};
+constexpr std::array kMetrics = {
+    "key_error",        "value_error",         "logit_error",
+    "attention_kl",     "output_error",        "projected_output_error",
+    "hidden_error",     "next_token_kl",       "top1_agreement",
+    "perplexity_ratio", "lse_error",           "kernel_code_errors",
+    "kernel_row_error", "kernel_output_error", "kernel_lse_error"};
+constexpr std::array kRegionMetrics = {"attention_kl", "logit_error", "mass"};
 
 [[noreturn]] void Refuse(const std::string& where, const std::string& what) {
   throw Error(ErrorCode::kFormat, fmt::format("{}: {}", where, what),
@@ -37,6 +44,16 @@ std::string RequiredText(const Value& gate, const char* key, const std::string& 
   return text;
 }
 
+// A misspelt metric would never be measured, and a gate that is not required would vanish.
+void CheckMetric(const Gate& gate, const std::string& where) {
+  if (gate.metric == "*") return;
+  const std::span<const char* const> known =
+      gate.region.empty() ? std::span<const char* const>(kMetrics) : kRegionMetrics;
+  if (std::ranges::find(known, gate.metric) != known.end()) return;
+  Refuse(where, fmt::format("metric '{}'{}: expected one of {}", gate.metric,
+                            gate.region.empty() ? "" : " of a region", fmt::join(known, ", ")));
+}
+
 Gate ParseGate(const Value& value, const std::string& where) {
   static const std::set<std::string> kKeys = {"name",       "scheme", "metric",      "region",
                                               "comparison", "bound",  "relative_to", "required"};
@@ -55,6 +72,7 @@ Gate ParseGate(const Value& value, const std::string& where) {
       gate.region != "recent") {
     Refuse(where, fmt::format("region '{}': expected sink, middle or recent", gate.region));
   }
+  CheckMetric(gate, where);
   if (std::ranges::find(kComparisons, gate.comparison) == kComparisons.end()) {
     Refuse(where,
            fmt::format("comparison '{}': expected <=, <, >=, >, == or finite", gate.comparison));
@@ -145,6 +163,7 @@ GateResult EvaluateFiniteGate(const Gate& gate, std::span<const SchemeResult> sc
     result.reason = fmt::format("{} of {} is not finite", fault, scheme.name);
     return result;
   }
+  result.reason = "every number is finite";
   return result;
 }
 
@@ -224,15 +243,15 @@ std::vector<Gate> ReadKernelGates(const std::filesystem::path& path) {
 
 std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,
                                       std::span<const SchemeResult> schemes,
-                                      std::vector<std::string>& skipped) {
+                                      std::vector<GateResult>& skipped) {
   std::vector<GateResult> results;
   for (const Gate& gate : gates) {
     const auto matches = [&](const SchemeResult& scheme) { return Matches(gate, scheme); };
     const auto count = std::ranges::count_if(schemes, matches);
     if (count == 0) {
       const std::string reason = fmt::format("scheme {} was not measured", gate.scheme);
-      if (gate.required) results.push_back({gate, gate.name, gate.scheme, 0, false, false, reason});
-      if (!gate.required) skipped.push_back(fmt::format("gate '{}': {}", gate.name, reason));
+      (gate.required ? results : skipped)
+          .push_back({gate, gate.name, gate.scheme, 0, false, false, reason});
     }
     if (gate.comparison == "finite" && count > 0) {
       results.push_back(EvaluateFiniteGate(gate, schemes));
@@ -242,30 +261,35 @@ std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,
       if (!matches(scheme)) continue;
       std::string missing;
       GateResult result = EvaluateOne(gate, scheme, schemes, missing);
-      if (!missing.empty() && !gate.required) {
-        skipped.push_back(fmt::format("gate '{}': {}", gate.name, missing));
-        continue;
-      }
       if (!missing.empty()) result.reason = missing;
       if (count > 1) result.name += fmt::format(" [{}]", scheme.name);
-      results.push_back(std::move(result));
+      (missing.empty() || gate.required ? results : skipped).push_back(std::move(result));
     }
   }
   return results;
 }
 
 Value ToValue(const GateResult& result) {
-  Value value =
-      Value::Object{{"name", result.name},          {"scheme", result.scheme},
-                    {"metric", result.gate.metric}, {"comparison", result.gate.comparison},
-                    {"bound", result.gate.bound},   {"value", nullptr},
-                    {"passed", result.passed},      {"reason", result.reason}};
-  if (result.gate.comparison == "finite") {
-    value["comparison"] = "is";
-    value["bound"] = "finite";
-  }
+  Value value = Value::Object{{"name", result.name},
+                              {"scheme", result.scheme},
+                              {"metric", result.gate.metric},
+                              {"comparison", result.gate.comparison},
+                              {"value", nullptr},
+                              {"passed", result.passed},
+                              {"reason", result.reason}};
+  if (result.gate.comparison != "finite") value["bound"] = result.gate.bound;
   if (result.has_value) value["value"] = result.value;
-  if (!result.gate.region.empty()) value["metric"] = result.gate.region + " " + result.gate.metric;
+  if (!result.gate.region.empty()) value["region"] = result.gate.region;
+  if (!result.gate.relative_to.empty()) value["relative_to"] = result.gate.relative_to;
+  return value;
+}
+
+Value SkippedValue(const GateResult& skipped) {
+  Value value = Value::Object{{"name", skipped.name},
+                              {"scheme", skipped.scheme},
+                              {"metric", skipped.gate.metric},
+                              {"reason", skipped.reason}};
+  if (!skipped.gate.region.empty()) value["region"] = skipped.gate.region;
   return value;
 }
 

@@ -14,7 +14,7 @@ namespace oscar {
 
 struct Gate {
   std::string name;
-  // A scheme's name; "oscar" also stands for every "oscar:<tag>"; "*": all but the controls.
+  // A scheme's name; a method's stands for every "<method>:<tag>"; "*": all but the controls.
   std::string scheme;
   std::string metric;      // "*": all
   std::string region;      // empty: overall; else "sink", "middle" or "recent"
@@ -47,12 +47,15 @@ struct GateResult {
   std::string reason;  // what was compared with what, or why it failed without a value
 };
 
-// All gates in the file's order. `skipped` receives a sentence for each gate that was left out.
+// All gates in the file's order. `skipped` receives those that were left out, with the reason.
 std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,
                                       std::span<const SchemeResult> schemes,
-                                      std::vector<std::string>& skipped);
+                                      std::vector<GateResult>& skipped);
 
-// {name, scheme, metric, comparison, bound, value, passed, reason}.
+// {name, scheme, metric, region, comparison, bound, relative_to, value, passed, reason} in the
+// words of a gates file: without region, bound and relative_to where the gate has none.
 Value ToValue(const GateResult& result);
+// {name, scheme, metric, region, reason}.
+Value SkippedValue(const GateResult& skipped);
 
 }  // namespace oscar

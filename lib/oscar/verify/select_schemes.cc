@@ -76,7 +76,9 @@ std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
     try {
       built = BuildRow(row, layers, settings, rotations);
     } catch (const Error& error) {
-      if (!IsAll(names) || error.code() != ErrorCode::kUsage || row.name == "bf16") throw;
+      // What the entries were made for cannot be left out, nor what everything is compared with.
+      const bool needed = row.name == "bf16" || (row.name == "oscar" && !rotations.empty());
+      if (!IsAll(names) || error.code() != ErrorCode::kUsage || needed) throw;
       notes.push_back(fmt::format("scheme {} was left out: {}", row.name, error.what()));
       continue;
     }

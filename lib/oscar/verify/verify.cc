@@ -1,6 +1,7 @@
 #include "oscar/verify/verify.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "oscar/core/error.h"
@@ -33,12 +34,14 @@ Value RunVerify(const VerifyOptions& options, const RunContext& context) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     seconds[stage] = passed.count();
   };
-  if (with_traces) {
-    timed("traces", [&] { verification = VerifyTraces(options.traces, context); });
-  }
-  if (with_model) {
-    timed("model", [&] { VerifyModel(options.model, options.traces, context, verification); });
-  }
+  TraceVerifyOptions traces = options.traces;
+  std::vector<std::string> served_notes;
+  ApplyServed(options.served, ReadEntries(traces.zoo), traces.method, served_notes);
+  std::optional<ModelVerification> model;
+  if (with_model) model.emplace(options.model, traces);
+  if (with_traces) timed("traces", [&] { verification = VerifyTraces(traces, context); });
+  if (model) timed("model", [&] { model->Run(context, verification); });
+  verification.notes.insert(verification.notes.begin(), served_notes.begin(), served_notes.end());
   verification.times["seconds"] = std::move(seconds);
   verification.times["threads"] = context.threads;
   verification.times["processor"] = ProcessorName();

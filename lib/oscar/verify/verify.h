@@ -7,6 +7,7 @@
 
 #include "oscar/core/progress.h"
 #include "oscar/core/value.h"
+#include "oscar/verify/served.h"
 #include "oscar/verify/verify_model.h"
 #include "oscar/verify/verify_traces.h"
 
@@ -15,6 +16,8 @@ namespace oscar {
 struct VerifyOptions {
   TraceVerifyOptions traces;  // no traces given: the model only
   ModelVerifyOptions model;   // no model given: traces only
+  // Over `traces.method`, see ApplyServed.
+  ServedSettings served;
 };
 
 // The record of docs/formats/report.md. Throws Error(kUsage) when there is neither a trace nor a

@@ -98,7 +98,7 @@ void NoteShortSequences(const MethodSettings& method,
                               Counted(count, "sequence") + (count == 1 ? " was" : " were")));
 }
 
-// Such layers count in no way here: their caches are exact in every scheme.
+// Not an error: the other layers quantise, and a model is measured as a whole.
 void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettings& method,
                      const std::vector<std::vector<int32_t>>& sequences,
                      std::vector<std::string>& notes) {
@@ -111,65 +111,93 @@ void NoteExactLayers(const std::map<int, LayerShape>& shapes, const MethodSettin
                   exact.size() == 1 ? "layer" : "layers", fmt::join(exact, ", ")));
 }
 
-void DescribeInputs(const ModelVerifyOptions& options, const ModelWeights& model,
-                    Verification& verification) {
-  verification.inputs["model"] =
-      Value::Object{{"id", model.model_id()}, {"config_hash", model.config_hash()}};
+void NoteFewSequences(const std::vector<double>& per_sequence, std::vector<std::string>& notes) {
+  if (per_sequence.size() >= 4) return;
+  notes.push_back(fmt::format("end to end: {}: {}", Counted(per_sequence.size(), "sequence"),
+                              per_sequence.size() == 1
+                                  ? "no standard errors, and no sign of how results vary"
+                                  : "standard errors are themselves uncertain"));
+}
+
+Value DescribeText(const std::vector<std::filesystem::path>& text) {
   Value::Array files;
-  for (const std::filesystem::path& file : options.text) {
+  for (const std::filesystem::path& file : text) {
     files.push_back(
         Value::Object{{"name", file.filename().string()}, {"sha256", Sha256File(file.string())}});
   }
-  verification.inputs["text"] = std::move(files);
-  if (verification.inputs.Find("traces") == nullptr) {
-    verification.inputs["traces"] = Value::Array{};
-  }
+  return files;
 }
 
 }  // namespace
 
-void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
-                 const RunContext& context, Verification& verification) {
-  const std::unique_ptr<ModelWeights> model = OpenModel(options.model);
-  const std::map<int, LayerShape> shapes = ShapesOf(model->config());
+struct ModelVerification::Impl {
+  std::unique_ptr<ModelWeights> model;
+  std::map<int, LayerShape> shapes;
+  LoadedText text;
+  std::vector<KvScheme> schemes;
+  std::string device;
+  Value inputs;  // model, text, overlap and zoo of the report
+  Value settings;
+  std::vector<std::string> notes;
+
+  Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared);
+};
+
+ModelVerification::Impl::Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared)
+    : model(OpenModel(options.model)), shapes(ShapesOf(model->config())), device(options.device) {
+  CheckDevice(device);
   Value identity;
   identity["model_id"] = model->model_id();
   identity["config_hash"] = model->config_hash();
   identity["weights_fingerprint"] = WeightsFingerprint(*model);
   const EntrySet entries = ReadEntries(shared.zoo);
   for (const ZooEntry& entry : entries.entries) {
-    CheckSameModel(entry, identity, shapes, "the model", verification.notes);
+    CheckSameModel(entry, identity, shapes, "the model", notes);
   }
-  const LoadedText text = LoadText({.files = options.text,
-                                    .chat_template = options.chat_template,
-                                    .seed = shared.seed,
-                                    .tokens = options.tokens,
-                                    .window = options.window},
-                                   *model);
+  text = LoadText({.files = options.text,
+                   .chat_template = options.chat_template,
+                   .seed = shared.seed,
+                   .tokens = options.tokens,
+                   .window = options.window},
+                  *model);
   const std::vector<std::vector<int32_t>>& sequences = text.packed.sequences;
   if (text.packed.tokens_available < options.tokens) {
-    verification.notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
-                                             text.packed.tokens_available, options.tokens));
+    notes.push_back(fmt::format("the text has {} tokens, {} were asked for",
+                                text.packed.tokens_available, options.tokens));
   }
-  Value::Array overlap = CheckOverlap(entries, HeaderOf(sequences), "the text",
-                                      shared.allow_overlap, verification.notes);
-  Value::Array& known = verification.inputs["overlap"].MutableArray();
-  std::ranges::move(overlap, std::back_inserter(known));
-  DescribeInputs(options, *model, verification);
-  verification.inputs["zoo"] = DescribeEntries(entries);
-  if (verification.settings.Find("sink") == nullptr) {
-    verification.settings = DescribeSettings(shared, text.window);
-  }
+  inputs["overlap"] =
+      CheckOverlap(entries, HeaderOf(sequences), "the text", shared.allow_overlap, notes);
+  inputs["model"] = Value::Object{{"id", model->model_id()}, {"config_hash", model->config_hash()}};
+  inputs["text"] = DescribeText(options.text);
+  inputs["zoo"] = DescribeEntries(entries);
+  settings = DescribeSettings(shared, text.window);
   RequireSchemesFit(options.schemes, shapes, options.model.string());
-  NoteShortSequences(shared.method, sequences, verification.notes);
-  NoteExactLayers(shapes, shared.method, sequences, verification.notes);
-  const std::vector<KvScheme> schemes =
-      Schemes(options, shared, shapes, entries.rotations, verification.notes);
+  NoteShortSequences(shared.method, sequences, notes);
+  NoteExactLayers(shapes, shared.method, sequences, notes);
+  schemes = Schemes(options, shared, shapes, entries.rotations, notes);
+}
+
+ModelVerification::ModelVerification(const ModelVerifyOptions& options,
+                                     const TraceVerifyOptions& shared)
+    : impl_(std::make_unique<const Impl>(options, shared)) {}
+ModelVerification::~ModelVerification() = default;
+
+void ModelVerification::Run(const RunContext& context, Verification& verification) const {
+  const Impl& m = *impl_;
   const std::vector<EndToEndResult> results =
-      RunEndToEnd(*model, sequences, schemes, options.device, context);
-  for (size_t i = 0; i < schemes.size(); ++i) {
-    const double bits = MeanBitsPerElement(schemes[i], shapes, text.window);
-    AddMetrics(results[i], ResultOf(schemes[i], bits, verification));
+      RunEndToEnd(*m.model, m.text.packed.sequences, m.schemes, m.device, context);
+  std::ranges::copy(m.notes, std::back_inserter(verification.notes));
+  if (!results.empty()) NoteFewSequences(results.front().next_token_kl, verification.notes);
+  Value::Array& overlap = verification.inputs["overlap"].MutableArray();
+  std::ranges::copy(m.inputs.At("overlap").AsArray(), std::back_inserter(overlap));
+  for (const char* key : {"model", "text", "zoo"}) verification.inputs[key] = m.inputs.At(key);
+  if (verification.inputs.Find("traces") == nullptr) {
+    verification.inputs["traces"] = Value::Array{};
+  }
+  if (verification.settings.Find("sink") == nullptr) verification.settings = m.settings;
+  for (size_t i = 0; i < m.schemes.size(); ++i) {
+    const double bits = MeanBitsPerElement(m.schemes[i], m.shapes, m.text.window);
+    AddMetrics(results[i], ResultOf(m.schemes[i], bits, verification));
   }
 }
 

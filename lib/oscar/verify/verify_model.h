@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,24 @@ struct ModelVerifyOptions {
   std::vector<std::string> schemes = {"default"};
 };
 
-// Runs the model with the schemes of `shared` (zoo entries, method settings, controls for zoo
-// entries, overlap rule) and adds hidden_error, next_token_kl, top1_agreement and
-// perplexity_ratio to `verification`: to schemes that are there already by name, and as new ones.
-// Throws what OpenModel, LoadText and RunEndToEnd throw; Error(kMismatch) for rotations of another
-// model and for text seen in calibration.
-void VerifyModel(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
-                 const RunContext& context, Verification& verification);
+// A run that is known to be possible: opened, tokenised and checked, so that nothing that the user
+// can get wrong is found after hours of work on traces.
+class ModelVerification {
+ public:
+  // The schemes, controls and the overlap rule are those of `shared`. Throws what OpenModel and
+  // LoadText throw; Error(kMismatch) for rotations of another model and for text seen in
+  // calibration; Error(kUsage) for schemes that do not fit; Error(kDevice) without the device.
+  ModelVerification(const ModelVerifyOptions& options, const TraceVerifyOptions& shared);
+  ~ModelVerification();
+
+  // Runs the model and adds hidden_error, next_token_kl, top1_agreement and perplexity_ratio to
+  // `verification`: to schemes that are there already by name, and as new ones; its inputs and
+  // notes as well. Throws what RunEndToEnd throws.
+  void Run(const RunContext& context, Verification& verification) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<const Impl> impl_;
+};
 
 }  // namespace oscar

@@ -14,6 +14,7 @@
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate.h"
 #include "oscar/verify/evaluate_kernels.h"
+#include "oscar/verify/served.h"
 #include "oscar/zoo/entry.h"
 
 namespace oscar {
@@ -21,18 +22,6 @@ namespace {
 
 // Below this many layers with a cache, teacher-forced numbers say little about the whole model.
 constexpr size_t kFewLayers = 16;
-
-const char* NameOf(ScaleType type) {
-  switch (type) {
-    case ScaleType::kF16:
-      return "f16";
-    case ScaleType::kBF16:
-      return "bf16";
-    case ScaleType::kF32:
-      break;
-  }
-  return "f32";
-}
 
 std::string FileName(const std::filesystem::path& path) { return path.filename().string(); }
 
@@ -147,6 +136,7 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
   Value settings =
       Value::Object{{"sink", method.windows.sink},
                     {"recent", method.windows.recent},
+                    {"flush", method.windows.flush},
                     {"windows", method.use_windows},
                     {"group_size", method.group_size},
                     {"scale_dtype", NameOf(method.scale_type)},
@@ -201,14 +191,32 @@ Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& c
   return result;
 }
 
+namespace {
+
+// A note for each entry that was given and of which no scheme was measured.
+void NoteUnmeasured(const Verification& verification, std::vector<std::string>& notes) {
+  const Value* const entries = verification.inputs.Find("zoo");
+  if (entries == nullptr) return;
+  for (const Value& entry : entries->AsArray()) {
+    const std::string tag = entry.At("tag").AsString();
+    const bool measured =
+        std::ranges::any_of(verification.schemes, [&](const SchemeResult& scheme) {
+          return !scheme.control && scheme.name.ends_with(":" + tag);
+        });
+    if (measured) continue;
+    notes.push_back(
+        fmt::format("{} was given, but no scheme of it was measured: nothing was verified", tag));
+  }
+}
+
+}  // namespace
+
 Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates) {
   std::vector<std::string> notes = verification.notes;
-  std::vector<std::string> skipped;
+  std::vector<GateResult> skipped;
   const std::vector<GateResult> results = EvaluateGates(gates, verification.schemes, skipped);
-  if (!skipped.empty()) {
-    notes.push_back(fmt::format("gates that were not applied: {}", fmt::join(skipped, "; ")));
-  }
-  bool passed = true;
+  NoteUnmeasured(verification, notes);
+  bool passed = notes.size() == verification.notes.size();
   Value record;
   record["schema"] = "oscar.verify/1";
   record["tool"] = Value::Object{{"version", Version()}, {"git_revision", GitRevision()}};
@@ -227,6 +235,9 @@ Value BuildRecord(const Verification& verification, const std::vector<Gate>& gat
     passed = false;
   }
   record["gates"] = std::move(gate_values);
+  Value::Array skipped_values;
+  for (const GateResult& result : skipped) skipped_values.push_back(SkippedValue(result));
+  record["skipped_gates"] = std::move(skipped_values);
   record["verdict"] = passed ? "pass" : "fail";
   record["notes"] = Value::Array(notes.begin(), notes.end());
   record["volatile"] = verification.times;

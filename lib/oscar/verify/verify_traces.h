@@ -76,7 +76,7 @@ std::vector<KvScheme> SelectSchemes(const std::vector<std::string>& names,
                                     std::vector<std::string>& notes);
 
 // The record of docs/formats/report.md: evaluates the gates and forms the verdict, "pass" when
-// every gate passed. Gates that were left out become notes.
+// every gate passed and every entry that was given was measured.
 Value BuildRecord(const Verification& verification, const std::vector<Gate>& gates);
 bool Passed(const Value& record);
 

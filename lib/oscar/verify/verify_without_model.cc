@@ -4,11 +4,15 @@
 
 namespace oscar {
 
-void VerifyModel(const ModelVerifyOptions& /*options*/, const TraceVerifyOptions& /*shared*/,
-                 const RunContext& /*context*/, Verification& /*verification*/) {
+struct ModelVerification::Impl {};
+
+ModelVerification::ModelVerification(const ModelVerifyOptions& /*options*/,
+                                     const TraceVerifyOptions& /*shared*/) {
   throw Error(ErrorCode::kUnsupported, "this build has no LibTorch, so it cannot run a model",
               "build with -DOSCAR_TORCH=ON, or verify on traces");
 }
+ModelVerification::~ModelVerification() = default;
+void ModelVerification::Run(const RunContext& /*context*/, Verification& /*verification*/) const {}
 
 std::vector<std::pair<std::string, std::string>> VerifyLibraries() { return {}; }
 

@@ -1,0 +1,228 @@
+// The warps that copy tiles into shared memory. Device code.
+#pragma once
+
+#include "oscar/cuda/decode_params.h"
+#include "oscar/cuda/decode_ring.cuh"
+
+namespace oscar {
+
+// KV heads of a block as a power of two, known to the compiler in the instances that matter.
+template <int kHeadsLog2>
+__device__ __forceinline__ int HeadsLog2(const DecodeParams& p) {
+  return kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
+}
+
+// Warps that share the query heads of a KV head, as a power of two.
+template <typename Traits>
+__device__ __forceinline__ int HalvesLog2(const DecodeParams& p) {
+  return Traits::kSharedColumns ? 0 : p.halves_log2;
+}
+
+// Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
+// block's heads of one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so
+// that eight tokens at one chunk fall into eight bank groups; copies of a row stay within its 128
+// bytes.
+__device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2) {
+  const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
+  const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
+  return ((token << chunks_log2) + (chunk ^ ((token >> shift) & mask))) * 16;
+}
+
+// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in
+// the row depends on the token, so that eight lanes that read one head of eight tokens meet eight
+// banks. Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
+template <bool kSharedColumns>
+__device__ __forceinline__ int ScaleSwizzle(int token) {
+  return ((token >> 1) & 1) | (kSharedColumns ? (token >> 3) & 2 : 0);
+}
+template <int kHeadsLog2>
+__device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {
+  return kHeadsLog2 == 3 && p.scale_row_log2 == 6;
+}
+
+// Tokens that the copying warps take at a time, in equal shares.
+inline constexpr int kQuantisedStep = 64, kRowStep = 32;
+
+// The slot numbers of a piece, kPerWarp tokens per copying warp and step: one a lane, for as many
+// steps as the lanes allow, and those of the following steps under way.
+template <int kPerWarp>
+class SlotReader {
+  static constexpr int kStride = 32 * kCopyWarps;  // tokens of the steps that a warp holds
+
+ public:
+  __device__ SlotReader(const char* list, const PlanPiece& piece, int log2_bytes, int warp,
+                        int lane) {
+    const int token = lane / kPerWarp * kPerWarp * kCopyWarps + warp * kPerWarp + lane % kPerWarp;
+    from_ = list + ((piece.slot_begin + token) << log2_bytes);
+    left_ = piece.tokens - token;
+    now_ = Fetch(log2_bytes);
+    next_ = Fetch(log2_bytes);
+  }
+  // The slot of the warp's token `own` of the current step. The low word of a slot number: no pool
+  // has 2^31 slots, whatever the width of its numbers.
+  __device__ __forceinline__ uint32_t Slot(int own) const {
+    return __shfl_sync(~0U, now_, first_ + own);
+  }
+  __device__ __forceinline__ void Advance(int log2_bytes) {
+    first_ += kPerWarp;
+    if (first_ < 32) return;
+    first_ = 0;
+    now_ = next_;
+    next_ = Fetch(log2_bytes);
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t Fetch(int log2_bytes) {
+    const uint32_t slot = left_ > 0 ? __ldg(reinterpret_cast<const uint32_t*>(from_)) : 0;
+    from_ += static_cast<uint32_t>(kStride) << log2_bytes;
+    left_ -= kStride;
+    return slot;
+  }
+  const char* from_;
+  int left_;
+  int first_ = 0;
+  uint32_t now_, next_;
+};
+
+// One copying warp's share of a step of quantised tokens. A lane copies the same 16-byte chunk of
+// every few tokens' codes, K and V, and one unit of their (scale, zero).
+template <typename Traits, int kDim, int kHeadsLog2>
+class CodeCopier {
+  static constexpr int kTokens = kQuantisedStep / kCopyWarps;
+  static_assert(kTokens == 16, "the exchange of chunks repeats every 16 tokens at the latest");
+  static constexpr int kChunksLog2 = kDim == 64 ? 0 : (kDim == 128 ? 1 : 2);
+  static constexpr bool kKnown = kHeadsLog2 >= 0;
+  // A token's (scale, zero) are two or four units of 16 bytes.
+  static constexpr bool kWide = kHeadsLog2 == 3 && Traits::kGroups == 1;
+
+ public:
+  // `token`: the warp's first in a tile.
+  __device__ CodeCopier(const DecodeParams& p, const PlanPiece& piece, int token, int lane)
+      : p_(p) {
+    const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
+    const int chunk = lane & ((1 << ChunksLog2()) - 1);
+    const int64_t codes_at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim / 4);
+    k_codes_ = p.k_codes + codes_at + chunk * 16;
+    v_codes_ = p.v_codes + codes_at + chunk * 16;
+    Pin(k_codes_);
+    Pin(v_codes_);
+    const int unit = lane & ((1 << UnitsLog2()) - 1), own = lane >> UnitsLog2();
+    k_scales_ = p.k_scales + (static_cast<int64_t>(piece.head_block) << p.scale_row_log2) +
+                (unit << UnitLog2());
+    code_target_ =
+        static_cast<uint32_t>(CodeOffset(token + (lane >> ChunksLog2()), chunk, ChunksLog2()));
+    const int place = SwizzlesScales<kHeadsLog2>(p)
+                          ? unit ^ ScaleSwizzle<Traits::kSharedColumns>(token + own)
+                          : unit;
+    scale_target_ = static_cast<uint32_t>(
+        2 * Traits::kCodeBytes + ((token + own) << p.scale_row_log2) + (place << UnitLog2()));
+  }
+
+  // The step's tokens of a tile at `stage`, `step` steps into it; `left` (any number) of the warp's
+  // tokens exist.
+  __device__ __forceinline__ void Copy(uint32_t stage, int step, int lane,
+                                       const SlotReader<kTokens>& slots, int left) const {
+    const int chunks_log2 = ChunksLog2();
+    const uint32_t codes =
+        stage + code_target_ + static_cast<uint32_t>((step * kQuantisedStep << chunks_log2) * 16);
+    const int per_turn = 32 >> chunks_log2;
+    uint32_t first = static_cast<uint32_t>(lane >> chunks_log2);
+    Pin(first);
+    const auto copy = [&](int i, uint32_t slot) {
+      const int own = static_cast<int>(first) + i * per_turn;
+      // Exchanged chunks: those of `first`, and what the turn adds in bits of its own.
+      const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
+      const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
+      const uint32_t to = (codes ^ static_cast<uint32_t>(((i * per_turn >> shift) & mask) * 16)) +
+                          static_cast<uint32_t>((i * per_turn << chunks_log2) * 16);
+      if (!kKnown && own >= kTokens) return;
+      CopyAsync<16>(to, AddressOf(k_codes_, slot, p_.code_stride), own < left);
+      CopyAsync<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, p_.code_stride), own < left);
+    };
+    if constexpr (kKnown) {
+      // All slot numbers first: their latencies overlap.
+      constexpr int kTurns = (kTokens << (kHeadsLog2 + kChunksLog2)) / 32;
+      uint32_t slot[kTurns];
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) slot[i] = slots.Slot(static_cast<int>(first) + i * per_turn);
+#pragma unroll
+      for (int i = 0; i < kTurns; ++i) copy(i, slot[i]);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i * per_turn < kTokens; ++i) {
+        copy(i, slots.Slot((static_cast<int>(first) + i * per_turn) & (kTokens - 1)));
+      }
+    }
+    const int units_log2 = UnitsLog2();
+    const uint32_t scales =
+        stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << p_.scale_row_log2);
+    const auto turn = [&](int i) {
+      const int own = i + (lane >> units_log2);
+      const uint32_t slot = slots.Slot(own & (kTokens - 1));
+      if (!kWide && own >= kTokens) return;
+      const uint32_t to = scales + static_cast<uint32_t>(i << p_.scale_row_log2);
+      const char* const source = AddressOf(k_scales_, slot, p_.scale_stride);
+      CopyUnit(to, source, own < left);
+      CopyUnit(to + Traits::kScaleBytes, source + (p_.v_scales - p_.k_scales), own < left);
+    };
+    if constexpr (kWide) {
+      turn(0);
+      if (units_log2 == 2) turn(8);
+    } else {
+#pragma unroll 1
+      for (int i = 0; i < kTokens; i += 32 >> units_log2) turn(i);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ int ChunksLog2() const {
+    return HeadsLog2<kHeadsLog2>(p_) + kChunksLog2;
+  }
+  __device__ __forceinline__ int UnitLog2() const { return kKnown ? 4 : min(p_.scale_row_log2, 4); }
+  __device__ __forceinline__ int UnitsLog2() const { return p_.scale_row_log2 - UnitLog2(); }
+  __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
+    if (UnitLog2() == 4) {
+      CopyAsync<16>(to, from, wanted);
+    } else if (UnitLog2() == 3) {
+      CopyAsync<8>(to, from, wanted);
+    } else {
+      CopyAsync<4>(to, from, wanted);
+    }
+  }
+
+  const DecodeParams& p_;
+  const char *k_codes_, *v_codes_, *k_scales_;
+  uint32_t code_target_, scale_target_;
+};
+
+// Copies the tiles of a piece of quantised tokens.
+template <typename Traits, int kDim, int kHeadsLog2>
+__device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const PlanPiece& piece,
+                                                   int warp, int lane, Rings<Traits>& rings) {
+  constexpr int kTokens = kQuantisedStep / kCopyWarps;
+  SlotReader<kTokens> slots(p.quantised_slots, piece, p.quantised_slot_log2, warp, lane);
+  const CodeCopier<Traits, kDim, kHeadsLog2> copier(p, piece, kTokens * warp, lane);
+  const int steps = (Traits::kWarps * kQuantisedWarpTokens / kQuantisedStep) >>
+                    (HeadsLog2<kHeadsLog2>(p) + HalvesLog2<Traits>(p));
+  const int end = -kTokens * warp;  // where `left` says that nothing of the piece is left
+  WaitForPredecessors();
+#pragma unroll 1
+  for (int left = piece.tokens + end; left > end;) {
+    rings.quantised.WaitEmpty();
+    const uint32_t stage = rings.quantised.address();
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      copier.Copy(stage, step, lane, slots, left);
+      slots.Advance(p.quantised_slot_log2);
+      left -= kQuantisedStep;
+    }
+    rings.quantised.SignalFull();
+    rings.quantised.Advance();
+  }
+  // A stage for the results of the piece's warps.
+  rings.quantised.WaitEmpty();
+  rings.quantised.SignalFull();
+  rings.quantised.Advance();
+}
+
+}  // namespace oscar

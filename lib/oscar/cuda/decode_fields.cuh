@@ -1,0 +1,59 @@
+// How 2-bit codes become operands of the multiply, one field at a time. Device code.
+#pragma once
+
+#include <cstdint>
+
+namespace oscar {
+
+// a b with a the codes of 16 tokens in words r (ldmatrix), one field and byte parity per step.
+template <typename Body>
+__device__ __forceinline__ void ForFields(const uint32_t (&r)[4], Body body) {
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity) {
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = parity == 0 ? r[i] : r[i] >> 8;
+#pragma unroll
+    for (int field = 0; field < 4; ++field) {
+      const uint32_t mask = 0x00030003U << (2 * field);
+      body(parity * 4 + field, w[0] & mask, w[1] & mask, w[2] & mask, w[3] & mask);
+    }
+  }
+}
+template <typename Body>
+__device__ __forceinline__ void ForFieldsOfTwo(uint32_t (&r)[2][4], Body body) {
+#pragma unroll
+  for (int parity = 0; parity < 2; ++parity) {
+    if (parity == 1) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) r[half][i] = r[half][i] >> 8;
+      }
+    }
+#pragma unroll
+    for (int field = 0; field < 4; ++field) {
+      const uint32_t mask = 0x00030003U << (2 * field);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) w[i] = r[half][i] & mask;
+        body(half, parity * 4 + field, w[0], w[1], w[2], w[3]);
+      }
+    }
+  }
+}
+
+// 64 channels: words of two 8-token matrices; both parities make one step.
+template <typename Body>
+__device__ __forceinline__ void ForShortFields(uint32_t r0, uint32_t r1, Body body) {
+  const uint32_t s0 = r0 >> 8, s1 = r1 >> 8;
+#pragma unroll
+  for (int field = 0; field < 4; ++field) {
+    const uint32_t mask = 0x00030003U << (2 * field);
+    body(field, r0 & mask, r1 & mask, s0 & mask, s1 & mask);
+  }
+}
+
+}  // namespace oscar

@@ -1,0 +1,7 @@
+#include "oscar/cuda/write_launch.cuh"
+
+namespace oscar {
+
+template cudaError_t LaunchWriteDim<64>(WriteParams&, int64_t, int, cudaStream_t);
+
+}  // namespace oscar
