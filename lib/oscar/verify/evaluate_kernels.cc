@@ -266,6 +266,18 @@ class Evaluation {
   const RunContext& context_;
 };
 
+// The query positions of every sequence that a layer sees quantised keys at, as on the CPU.
+std::vector<BatchSequence> ChoosePositions(std::span<const SequenceRef> sequences,
+                                           const LayerShape& shape, const KvScheme& scheme,
+                                           int64_t count) {
+  std::vector<BatchSequence> positions;
+  for (const SequenceRef& sequence : sequences) {
+    positions.push_back({sequence.length, ChooseQueries(sequence.length, count, scheme.windows,
+                                                        scheme.use_windows, shape.window)});
+  }
+  return positions;
+}
+
 }  // namespace
 
 std::vector<KvScheme> KernelSchemes(std::vector<KvScheme> schemes, const TraceSet& set,
@@ -302,22 +314,18 @@ KernelEvaluation EvaluateOnKernels(const TraceSet& set, std::span<const Sequence
     OSCAR_CHECK(scheme.use_windows == schemes[0].use_windows);
     candidates.push_back({&scheme, Collector(scheme.name, scheme.label, false), {}});
   }
-  std::vector<BatchSequence> positions;
   int64_t longest = 0;
-  for (const SequenceRef& sequence : sequences) {
-    positions.push_back(
-        {sequence.length, ChooseQueries(sequence.length, settings.positions, schemes[0].windows,
-                                        schemes[0].use_windows)});
-    longest = std::max(longest, sequence.length);
-  }
+  for (const SequenceRef& sequence : sequences) longest = std::max(longest, sequence.length);
   const std::vector<int> layers = MeasuredLayers(set, schemes[0]);
   Evaluation evaluation(settings, backend, context);
   context.progress->Begin("schemes on the kernels",
                           static_cast<int64_t>(layers.size() * sequences.size()),
                           "layer sequences");
   for (const int layer : layers) {
-    for (const std::vector<size_t>& group :
-         GroupSequences(set.traces().front().shape(layer), positions)) {
+    const LayerShape& shape = set.traces().front().shape(layer);
+    const std::vector<BatchSequence> positions =
+        ChoosePositions(sequences, shape, schemes[0], settings.positions);
+    for (const std::vector<size_t>& group : GroupSequences(shape, positions)) {
       context.cancel->ThrowIfCancelled("");
       evaluation.Measure(
           candidates, ReadBatch(set, layer, sequences, group, positions, context.threads), layer);
