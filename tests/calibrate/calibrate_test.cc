@@ -362,6 +362,7 @@ TEST_F(CalibrateTest, RefusesBadTracesAndLeavesNothingBehind) {
   Error failure = Failure();
   EXPECT_EQ(failure.code(), ErrorCode::kUsage);
   EXPECT_THAT(failure.what(), HasSubstr("same trace"));
+  EXPECT_THAT(collector_.warnings, IsEmpty());  // the error says it all
 
   WriteSynthetic({.seed = 2, .model_id = "other"}, folder_ / "b.trace.h5");
   options_.traces = {folder_ / "a.trace.h5", folder_ / "b.trace.h5"};
@@ -446,6 +447,34 @@ TEST_F(CalibrateTest, RefusesAGroupSizeThatDoesNotFit) {
   const Error failure = Failure();
   EXPECT_EQ(failure.code(), ErrorCode::kUsage);
   EXPECT_THAT(failure.what(), HasSubstr("layer 0"));
+}
+
+TEST_F(CalibrateTest, SaysWhatWillNotDoWhatOneMayExpect) {
+  WriteSynthetic({}, options_.traces[0]);
+  options_.clip = ClipOptions::FromText("off");
+  options_.force = true;
+  const auto notes = [&] {
+    const CalibrateResult result = Run();
+    std::vector<std::string> texts;
+    for (const Value& note : result.record.At("notes").AsArray()) {
+      texts.push_back(note.AsString());
+      EXPECT_THAT(result.summary, HasSubstr("note: " + note.AsString() + "\n"));
+    }
+    return texts;
+  };
+  options_.windows = {16, 8};
+  EXPECT_THAT(notes(), IsEmpty());
+  options_.windows = {4, 12};
+  EXPECT_THAT(notes(), ElementsAre(HasSubstr("--sink 4 is no multiple of 8"),
+                                   HasSubstr("--recent 12 is no multiple of 8")));
+  options_.windows = {0, 8};
+  options_.fit.composition = Composition::kHadamard;
+  EXPECT_THAT(notes(), IsEmpty());
+  options_.key_target = Target::kKtk;
+  EXPECT_THAT(notes(), ElementsAre(HasSubstr("--k-target has no effect")));
+  options_.value_target = Target::kVtv;
+  options_.key_target = std::nullopt;
+  EXPECT_THAT(notes(), ElementsAre(HasSubstr("--v-target has no effect")));
 }
 
 TEST_F(CalibrateTest, DoesNotReplaceAnEntryUnlessForced) {

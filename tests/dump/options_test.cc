@@ -39,9 +39,9 @@ TEST(Options, ContradictionsAreUsageErrors) {
   // Each starts from a valid set of options; none gets as far as opening a file.
   const Case cases[] = {
       {[](DumpOptions& o) { o.model = ""; }, "either --model or --import"},
-      {[](DumpOptions& o) { o.import_dir = "d"; }, "either --model or --import"},
+      {[](DumpOptions& o) { o.import_dir = "d"; }, "--model or --import, not both"},
       {[](DumpOptions& o) { o.text = {}; }, "either --text or --token-ids"},
-      {[](DumpOptions& o) { o.token_ids = "t"; }, "either --text or --token-ids"},
+      {[](DumpOptions& o) { o.token_ids = "t"; }, "--text or --token-ids, not both"},
       {[](DumpOptions& o) { o.out = ""; }, "--out is missing"},
       {[](DumpOptions& o) { o.window = 0; }, "--window"},
       {[](DumpOptions& o) { o.moments = "qqt"; }, "unknown moment 'qqt'"},

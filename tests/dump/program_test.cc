@@ -248,6 +248,17 @@ TEST_F(Program, DryRunWritesNothing) {
   EXPECT_THAT(result.out, HasSubstr("estimated"));
   EXPECT_FALSE(fs::exists(folder_ / "a.trace.h5"));
   EXPECT_FALSE(fs::exists(folder_ / "a.trace.h5.part"));
+  EXPECT_THAT(result.out, ::testing::Not(HasSubstr("  output")));
+  // What would stop the run itself is said, and stops nothing here.
+  std::ofstream(folder_ / "a.trace.h5") << "kept";
+  const ProcessResult again = Run(Arguments("a.trace.h5", {"--dry-run"}));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("a.trace.h5 exists already: the run needs --force"));
+  fs::create_directory(folder_ / "b.trace.h5.part");
+  const ProcessResult unfinished = Run(Arguments("b.trace.h5", {"--dry-run", "--json"}));
+  EXPECT_THAT(Value::FromJson(unfinished.out, "stdout").At("obstacle").AsString(),
+              HasSubstr("--resume"));
+  EXPECT_EQ(Slurp(folder_ / "a.trace.h5"), "kept");
 }
 
 TEST_F(Program, BadInputHasTheRightCodeAndWritesNothing) {

@@ -111,6 +111,9 @@ TEST_F(Env, PublicRecipeWhereTheManifestIsSilent) {
 TEST_F(Env, SglangRefusesWhatItCannotServe) {
   EXPECT_THAT(Refusal([](Entry& e) { e.manifest["windows"]["sink"] = 60; }),
               HasSubstr("multiple of 8"));
+  EXPECT_THAT(
+      test::ErrorOf([&] { Run([](Entry& e) { e.manifest["windows"]["sink"] = 60; }); }).hint(),
+      HasSubstr("--sink"));
   EXPECT_THAT(Refusal([](Entry& e) {
                 e.manifest["windows"]["sink"] = 0;
                 e.manifest["windows"]["recent"] = 0;

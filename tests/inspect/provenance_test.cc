@@ -195,6 +195,26 @@ TEST_F(Provenance, ThroughTheUseCase) {
   EXPECT_TRUE(RunInspect(options, context_).passed);
 }
 
+TEST_F(Provenance, NumbersThatWereNotMeasuredAreNotShown) {
+  ZooFile file = Fitted(1, Target::kVtv, "r_h_pbr");  // of another head dim than keys
+  file.objective = "ktk_r_h_pbr";
+  WriteZooFile(folder_ / "k_other.pt", file);
+  InspectOptions options;
+  options.command = "validate";
+  options.inputs = {folder_ / "k_other.pt"};
+  options.traces = {Trace(1)};
+  const InspectReport report = RunInspect(options, context_);
+  EXPECT_FALSE(report.passed);
+  EXPECT_THAT(report.text, HasSubstr("another model"));
+  EXPECT_THAT(report.text, testing::Not(HasSubstr("off-diagonal")));
+  EXPECT_THAT(report.text, testing::Not(HasSubstr("alignment")));
+  const Value& input = report.record.At("inputs").AsArray().front();
+  const Value& first = input.At("provenance").AsArray().front();
+  for (const char* key : {"off_diagonal", "tolerance", "alignment", "eigenvalue_error"}) {
+    EXPECT_TRUE(first.At(key).is_null()) << key;
+  }
+}
+
 TEST_F(Provenance, AnotherModelIsNamed) {
   WriteZooEntry(folder_ / "entry", Fitted(1, Target::kQqt, "r_h_pbr"),
                 Fitted(1, Target::kSst, "r_h_pbr"), "k_rotation_qqt_r_h_pbr.pt",

@@ -151,6 +151,23 @@ TEST_F(Entry, AnIncompleteOrChangedFolderIsRefused) {
   EXPECT_THAT(Refusal().what(), HasSubstr("incomplete"));
 }
 
+TEST_F(Entry, AFolderOfEntriesSaysWhereOneIs) {
+  Write();
+  const fs::path zoo = folder_.parent_path() / "a_zoo";
+  fs::remove_all(zoo);
+  fs::create_directories(zoo / "model");
+  fs::copy(folder_, zoo / "model" / "tag");
+  fs::copy(folder_, zoo / "model" / "uvw");
+  try {
+    ReadZooEntry(zoo);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("entries are in folders below it"));
+    EXPECT_EQ(error.hint(),
+              "name the folder of one entry, such as " + (zoo / "model/tag").string());
+  }
+}
+
 TEST_F(Entry, ABadManifestIsRefused) {
   Write();
   const Value good = Value::FromJson(ReadTextFile(folder_ / "manifest.json"), "manifest");

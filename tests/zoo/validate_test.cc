@@ -155,6 +155,17 @@ TEST(ValidateEntry, PairAndManifestMustAgree) {
   EXPECT_THAT(with([](ZooEntry& e) { (*e.manifest)["layers"].MutableObject().erase("2"); }),
               HasSubstr("manifest describes layers 1, the files have 1, 2"));
   EXPECT_THAT(with([](ZooEntry& e) { e.manifest.reset(); }), HasSubstr("note folder: no manifest"));
+  // A side without a target: the manifest tells which file is which, names alone do not.
+  EXPECT_EQ(with([](ZooEntry& e) {
+              e.key.objective = "hadamard";
+              (*e.manifest)["targets"]["key"] = "none";
+            }),
+            "");
+  EXPECT_THAT(with([](ZooEntry& e) {
+                e.key.objective = "hadamard";
+                e.manifest.reset();
+              }),
+              HasSubstr("do not tell K from V"));
   EXPECT_THAT(with([](ZooEntry& e) {
                 e.key = test::RandomFile("qqt", {1, 2}, 16, 1, 2);
                 e.value = test::RandomFile("sst", {1, 2}, 8, 1, 4);

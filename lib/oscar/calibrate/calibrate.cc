@@ -119,8 +119,8 @@ CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& con
   SetBlasThreads(1);
   const TraceSet traces(options.traces);
   CheckShapes(traces);
-  WarnAboutRepeats(traces, context);
   const std::vector<std::string> hashes = HashTraces(options, context.threads);
+  WarnAboutRepeats(traces, context);
   const std::map<int, LayerFits> fits = FitLayers(traces, options, context);
   const Clips clips = ChooseClips(traces, fits, options, context);
   const Recommendation recommendation = Recommend(fits, clips);
@@ -137,8 +137,10 @@ CalibrateResult Calibrate(const CalibrateOptions& options, const RunContext& con
   WriteZooEntry(options.out, key, value, FileName("k", key), FileName("v", value), result.manifest,
                 options.force);
   result.summary = SummaryText(options, fits, clips, recommendation);
+  const std::vector<std::string> notes = NotesOf(options);
   result.record = Value::Object{{"schema", "oscar.calibrate/1"},
                                 {"folder", options.out.string()},
+                                {"notes", Value::Array(notes.begin(), notes.end())},
                                 {"manifest", result.manifest}};
   return result;
 }

@@ -12,7 +12,7 @@ namespace oscar {
 struct CalibrateResult {
   Value manifest;       // as written, without the file hashes
   std::string summary;  // for a person
-  Value record;         // `oscar.calibrate/1`: schema, folder and manifest
+  Value record;         // `oscar.calibrate/1`: schema, folder, notes and manifest
 };
 
 // Fits rotations, chooses clip ratios and writes the entry as one unit, or throws and leaves

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "oscar/core/hadamard.h"
 #include "oscar/core/printable.h"
+#include "oscar/zoo/entry.h"
 
 namespace oscar {
 namespace {
@@ -103,6 +105,27 @@ void AddRecommendation(const Recommendation& recommendation, std::string& text) 
 
 }  // namespace
 
+std::vector<std::string> NotesOf(const CalibrateOptions& options) {
+  std::vector<std::string> notes;
+  for (const auto& [name, tokens] :
+       {std::pair{"sink", options.windows.sink}, std::pair{"recent", options.windows.recent}}) {
+    if (tokens % kServedPageTokens == 0) continue;
+    notes.push_back(fmt::format("--{} {} is no multiple of {}: SGLang cannot serve such a window",
+                                name, tokens, kServedPageTokens));
+  }
+  if (options.fit.composition != Composition::kHadamard) return notes;
+  const CalibrateOptions defaults;
+  const std::pair<const char*, bool> targets[] = {
+      {"k", options.key_target && options.key_target != defaults.key_target},
+      {"v", options.value_target && options.value_target != defaults.value_target}};
+  for (const auto& [side, given] : targets) {
+    if (!given) continue;
+    notes.push_back(
+        fmt::format("composition hadamard is data-free: --{}-target has no effect", side));
+  }
+  return notes;
+}
+
 std::string SummaryText(const CalibrateOptions& options, const std::map<int, LayerFits>& fits,
                         const Clips& clips, const Recommendation& recommendation) {
   uint64_t tokens = 0;
@@ -116,6 +139,7 @@ std::string SummaryText(const CalibrateOptions& options, const std::map<int, Lay
   AddSingle(clips, text);
   text += fmt::format("orthogonality as served in bfloat16: {:.1e} at worst\n", WorstServed(fits));
   AddRecommendation(recommendation, text);
+  for (const std::string& note : NotesOf(options)) text += fmt::format("note: {}\n", note);
   text += fmt::format("written: {}\n", options.out.string());
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "oscar/calibrate/clips.h"
 #include "oscar/calibrate/layer_fits.h"
@@ -10,6 +11,10 @@
 #include "oscar/calibrate/recommendation.h"
 
 namespace oscar {
+
+// What was asked for and will not do what one may expect: windows that an engine cannot serve,
+// targets that the composition does not use.
+std::vector<std::string> NotesOf(const CalibrateOptions& options);
 
 // One line per layer and a few about the whole; ends with a newline.
 std::string SummaryText(const CalibrateOptions& options, const std::map<int, LayerFits>& fits,

@@ -19,7 +19,8 @@ void RequireUsage(bool fine, const std::string& message, const std::string& hint
 }
 
 void CheckOptions(const DumpOptions& o) {
-  RequireUsage(o.model.empty() != o.import_dir.empty(), "give either --model or --import");
+  RequireUsage(!o.model.empty() || !o.import_dir.empty(), "give either --model or --import");
+  RequireUsage(o.model.empty() || o.import_dir.empty(), "give --model or --import, not both");
   RequireUsage(!o.out.empty() || o.dry_run, "--out is missing");
   std::vector<std::filesystem::path> inputs = {o.model, o.token_ids, o.import_dir};
   inputs.insert(inputs.end(), o.text.begin(), o.text.end());
@@ -29,8 +30,9 @@ void CheckOptions(const DumpOptions& o) {
   RequireUsage(o.tokens >= 0 && o.rows_tokens >= 0, "token counts cannot be negative");
   ParseMomentList(o.moments);
   if (!o.model.empty()) {
-    RequireUsage(o.text.empty() != o.token_ids.empty(),
+    RequireUsage(!o.text.empty() || !o.token_ids.empty(),
                  "--model needs either --text or --token-ids");
+    RequireUsage(o.text.empty() || o.token_ids.empty(), "give --text or --token-ids, not both");
     RequireUsage(o.window > 0, "--window must be positive");
     RequireUsage(o.q_heads == 0 && o.kv_heads == 0 && o.softmax_scale == 0,
                  "--q-heads, --kv-heads and --softmax-scale belong to --import",
@@ -66,6 +68,17 @@ std::string SourceText(const DumpResult& result) {
     return fmt::format("{} ({})", id, result.manifest.At("architecture").AsString());
   }
   return id.empty() ? "official dump" : fmt::format("official dump of {}", id);
+}
+
+// What the run itself would refuse, or nothing.
+std::string ObstacleTo(const DumpOptions& options) {
+  if (options.out.empty() || options.force || options.resume) return "";
+  const std::string out = options.out.string();
+  if (std::filesystem::exists(options.out)) return out + " exists already: the run needs --force";
+  if (std::filesystem::exists(out + ".part")) {
+    return out + ".part holds an unfinished run: the run needs --resume or --force";
+  }
+  return "";
 }
 
 }  // namespace
@@ -145,7 +158,9 @@ DumpResult RunDump(const DumpOptions& options, const RunContext& context) {
                 "continue with the same command and --resume");
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (!options.dry_run) {
+  if (options.dry_run) {
+    result.obstacle = ObstacleTo(options);
+  } else {
     result.bytes = static_cast<int64_t>(std::filesystem::file_size(options.out));
   }
   return result;
@@ -176,6 +191,7 @@ std::string DumpText(const DumpResult& r) {
                              Bytes(r.estimate.scratch_bytes)));
     line("time",
          fmt::format("{}, estimated: {}", Seconds(r.estimate.seconds), r.estimate.time_basis));
+    if (!r.obstacle.empty()) line("output", r.obstacle);
   } else {
     line("size", Bytes(r.bytes));
     line("time", r.was_complete ? "the trace was complete already" : Seconds(r.seconds));
@@ -207,6 +223,7 @@ Value DumpJson(const DumpResult& r) {
                                      {"scratch_bytes", r.estimate.scratch_bytes},
                                      {"seconds", r.estimate.seconds},
                                      {"time_basis", r.estimate.time_basis}};
+    json["obstacle"] = r.obstacle.empty() ? Value() : Value(r.obstacle);
   } else {
     json["bytes"] = r.bytes;
   }

@@ -68,6 +68,7 @@ struct DumpResult {
   int64_t bytes = 0;  // of the finished file
   double seconds = 0;
   DumpEstimate estimate;  // dry runs only
+  std::string obstacle;   // dry runs only: what the run itself would refuse; empty: nothing
   std::vector<std::string> notes;
   Value manifest;
 };

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr double kPublicKeyClip = 0.96;
 constexpr double kPublicValueClip = 0.92;
 // Pages, and with them both windows, are multiples of 4 * sizeof(bfloat16) tokens.
-constexpr int64_t kPageTokens = 8;
+constexpr int64_t kPageTokens = kServedPageTokens;
 
 struct Serving {
   std::vector<std::pair<std::string, std::string>> variables;
@@ -163,8 +163,10 @@ void CheckWindows(const ZooEntry& entry, const Windows& windows) {
   for (const auto& [name, tokens] :
        {std::pair{"sink", windows.sink}, std::pair{"recent", windows.recent}}) {
     if (tokens < 0 || tokens % kPageTokens != 0) {
-      Refuse(entry, fmt::format("window {} of {} tokens, expected a multiple of {}", name, tokens,
-                                kPageTokens));
+      Refuse(entry,
+             fmt::format("window {} of {} tokens, expected a multiple of {}", name, tokens,
+                         kPageTokens),
+             "calibrate again with --sink and --recent that are");
     }
   }
   if (windows.sink == 0 && windows.recent == 0) {

@@ -43,6 +43,14 @@ struct ReasonGroup {
   double alignment_low = 1, alignment_high = 0;
 };
 
+// Nothing was compared where shapes differ, and numbers would look like measurements.
+std::string Measured(const ReasonGroup& group) {
+  if (group.tolerance == 0) return "";
+  return fmt::format(
+      " (off-diagonal up to {:.3g}, at most {:.3g} expected; alignment {:.3f} to {:.3f})",
+      group.off_diagonal, group.tolerance, group.alignment_low, group.alignment_high);
+}
+
 void AddProvenance(const ZooFile& file, ZooSide side, const std::string& name,
                    const TraceSet& traces, const RunContext& context, Checked& checked) {
   const char* side_name = side == ZooSide::kKey ? "key" : "value";
@@ -59,13 +67,9 @@ void AddProvenance(const ZooFile& file, ZooSide side, const std::string& name,
     group.alignment_high = std::max(group.alignment_high, result.alignment);
   }
   for (const auto& [reason, group] : other) {
-    checked.findings.push_back(
-        {true, name,
-         fmt::format(
-             "layers {} do not come from the traces: {} (off-diagonal up to {:.3g}, at most "
-             "{:.3g} expected; alignment {:.3f} to {:.3f})",
-             RangesOf(group.layers), reason, group.off_diagonal, group.tolerance,
-             group.alignment_low, group.alignment_high)});
+    checked.findings.push_back({true, name,
+                                fmt::format("layers {} do not come from the traces: {}{}",
+                                            RangesOf(group.layers), reason, Measured(group))});
   }
   for (const auto& [reason, group] : unknown) {
     checked.findings.push_back({false, name,
@@ -142,13 +146,12 @@ Value RecordOf(const fs::path& input, const Checked& checked, bool with_provenan
     item["head"] = result.head < 0 ? Value() : Value(result.head);
     item["verdict"] = ProvenanceName(result.verdict);
     item["reason"] = result.reason;
-    if (result.tolerance > 0) {
-      item["off_diagonal"] = result.off_diagonal;
-      item["tolerance"] = result.tolerance;
-      item["alignment"] = result.alignment;
-      item["eigenvalue_error"] =
-          result.eigenvalue_error < 0 ? Value() : Value(result.eigenvalue_error);
-    }
+    const bool measured = result.tolerance > 0;
+    item["off_diagonal"] = measured ? Value(result.off_diagonal) : Value();
+    item["tolerance"] = measured ? Value(result.tolerance) : Value();
+    item["alignment"] = measured ? Value(result.alignment) : Value();
+    item["eigenvalue_error"] =
+        result.eigenvalue_error < 0 ? Value() : Value(result.eigenvalue_error);
     provenance.push_back(std::move(item));
   }
   record["provenance"] = std::move(provenance);
@@ -160,7 +163,7 @@ std::string ProvenanceText(const Checked& checked) {
   std::map<std::string, double> worst;
   for (const auto& [side, result] : checked.provenance) {
     ++counts[side][std::string(ProvenanceName(result.verdict))];
-    worst[side] = std::max(worst[side], result.off_diagonal);
+    if (result.tolerance > 0) worst[side] = std::max(worst[side], result.off_diagonal);
   }
   std::string text;
   for (const auto& [side, verdicts] : counts) {
@@ -168,8 +171,11 @@ std::string ProvenanceText(const Checked& checked) {
     for (const auto& [verdict, count] : verdicts) {
       parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, verdict);
     }
-    text += fmt::format("  provenance of {}: {}; largest off-diagonal {:.3g}\n", side, parts,
-                        worst[side]);
+    const auto largest = worst.find(side);
+    text += fmt::format("  provenance of {}: {}{}\n", side, parts,
+                        largest == worst.end()
+                            ? ""
+                            : fmt::format("; largest off-diagonal {:.3g}", largest->second));
   }
   return text;
 }

@@ -38,11 +38,30 @@ std::vector<std::string> NamesWithPrefix(const fs::path& folder, const std::stri
   return names;
 }
 
+// The first folder below that holds a K file; empty when there is none near.
+fs::path EntryBelow(const fs::path& folder) {
+  constexpr int kDeepest = 2;  // rotation_zoo/<model>/<tag>
+  std::vector<fs::path> found;
+  std::error_code ignored;  // this only looks for a hint
+  for (fs::recursive_directory_iterator it(folder, ignored), end; it != end;
+       it.increment(ignored)) {
+    if (it.depth() >= kDeepest) it.disable_recursion_pending();
+    const std::string name = it->path().filename().string();
+    if (it.depth() > 0 && name.starts_with("k_") && name.ends_with(".pt")) {
+      found.push_back(it->path().parent_path());
+    }
+  }
+  return found.empty() ? fs::path() : *std::min_element(found.begin(), found.end());
+}
+
 fs::path FindByName(const fs::path& folder, const char* prefix, const char* side) {
   const std::vector<std::string> names = NamesWithPrefix(folder, prefix);
   if (names.empty()) {
+    const fs::path below = EntryBelow(folder);
     Fail(ErrorCode::kFormat, folder,
-         fmt::format("no {} file ({}*.pt): the pair is incomplete", side, prefix));
+         fmt::format("no {} file ({}*.pt): {}", side, prefix,
+                     below.empty() ? "the pair is incomplete" : "entries are in folders below it"),
+         below.empty() ? "" : "name the folder of one entry, such as " + below.string());
   }
   if (names.size() > 1) {
     Fail(ErrorCode::kFormat, folder,

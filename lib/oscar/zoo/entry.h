@@ -86,6 +86,10 @@ void WriteZooEntry(const std::filesystem::path& folder, const ZooFile& key, cons
                    const std::string& key_name, const std::string& value_name, Value manifest,
                    bool force);
 
+// Engines keep a cache in pages of so many tokens (4 * sizeof(bfloat16)), and both windows must be
+// multiples of it.
+inline constexpr int64_t kServedPageTokens = 8;
+
 // Replacing an entry removes its folder, so nothing but its files may be in it. Throws Error(kIo).
 void RequireReplaceableEntry(const std::filesystem::path& folder);
 

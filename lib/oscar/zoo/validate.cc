@@ -294,7 +294,9 @@ std::vector<ZooFinding> ValidateEntry(const ZooEntry& entry) {
   } else {
     findings.Note("", "no manifest.json: clip ratios, windows and provenance are unknown");
   }
-  if (!SideOfObjective(entry.key.objective) || !SideOfObjective(entry.value.objective)) {
+  // A manifest names which file is which.
+  if (!entry.manifest &&
+      (!SideOfObjective(entry.key.objective) || !SideOfObjective(entry.value.objective))) {
     findings.Note("",
                   fmt::format("objectives \"{}\" and \"{}\" do not tell K from V",
                               Printable(entry.key.objective), Printable(entry.value.objective)));
