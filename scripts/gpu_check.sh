@@ -25,8 +25,14 @@ case "$stage" in
     if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
     cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOSCAR_CUDA=ON \
       -DOSCAR_TORCH=OFF -DOSCAR_KERNELS_ONLY=ON | tail -5
-    cmake --build "$build" --target gpu_test gpu_golden_test gpu_bench cuda_test cuda_golden_test \
-        -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
+    targets=(gpu_test gpu_golden_test gpu_bench cuda_test cuda_golden_test)
+    # The verifier needs some packages more; without them the kernels are checked alone.
+    if cmake --build "$build" --target help | grep -q verify_test; then
+      targets+=(oscar-verify verify_test)
+    else
+      echo "gpu_check.sh: Eigen, zlib or CLI11 is missing: without oscar-verify"
+    fi
+    cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
     ;;
   test)
     need "$tests/gpu_test"
@@ -39,6 +45,10 @@ case "$stage" in
     done
     "$tests/gpu_golden_test" > "$out/test-golden.log" 2>&1 &
     pids[shards]=$!
+    if [ -x "$tests/verify_test" ]; then
+      "$tests/verify_test" --gtest_filter='KernelVerifyTest.*' > "$out/test-verify.log" 2>&1 &
+      pids[shards + 1]=$!
+    fi
     failed=0
     for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
     cat "$out"/test-*.log > "$out/test.log"
@@ -82,6 +92,9 @@ case "$stage" in
     need "$tests/gpu_bench"
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv > "$out/device.csv" || true
     "$tests/gpu_bench" | tee "$out/bench.jsonl"
+    if [ -x "$build/bin/oscar-verify" ]; then
+      "$build/bin/oscar-verify" bench --force --report "$out/verify-bench.json" | tee "$out/verify-bench.txt"
+    fi
     ;;
   *)
     echo "gpu_check.sh: error: --stage build, test, sanitize or bench" >&2

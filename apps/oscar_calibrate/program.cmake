@@ -1,1 +1,3 @@
-oscar_add_program(oscar-calibrate LIBRARIES oscar::calibrate)
+if(TARGET oscar::calibrate)
+  oscar_add_program(oscar-calibrate LIBRARIES oscar::calibrate)
+endif()

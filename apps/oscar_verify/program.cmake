@@ -1,2 +1,4 @@
 # Without LibTorch it verifies on traces; --model says that it cannot.
-oscar_add_program(oscar-verify LIBRARIES oscar::bench oscar::verify oscar::report oscar::metrics)
+if(TARGET oscar::verify)
+  oscar_add_program(oscar-verify LIBRARIES oscar::bench oscar::verify oscar::report oscar::metrics)
+endif()

@@ -1,1 +1,3 @@
-oscar_add_program(oscar-zoo LIBRARIES oscar::inspect fmt::fmt)
+if(TARGET oscar::inspect)
+  oscar_add_program(oscar-zoo LIBRARIES oscar::inspect fmt::fmt)
+endif()
