@@ -199,6 +199,7 @@ void CheckOutput(const std::string& file, bool force) {
   const auto refuse = [&](const char* why, const char* hint) {
     throw Error(ErrorCode::kIo, path.string() + why, hint);
   };
+  RefuseSpecialFile(path);
   if (fs::is_directory(path)) refuse(" is a folder", "name a file");
   if (!force && fs::exists(path)) refuse(" exists", "use --force to replace it");
   if (path.has_parent_path() && !fs::is_directory(path.parent_path())) {
@@ -208,7 +209,9 @@ void CheckOutput(const std::string& file, bool force) {
 
 void CheckOutputs(const VerifyArguments& arguments, bool force) {
   namespace fs = std::filesystem;
-  const auto resolved = [](const std::string& path) { return fs::weakly_canonical(path); };
+  const auto resolved = [](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path));
+  };
   if (!arguments.html.empty() && !arguments.report.empty() &&
       resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");

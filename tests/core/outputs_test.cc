@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -52,6 +53,26 @@ TEST_F(Outputs, FoldersAndWhatIsInThem) {
   EXPECT_THAT(Refusal(folder_ / "model/deep/x.pt", folder_ / "model"), HasSubstr("an input"));
   EXPECT_THAT(Refusal(folder_ / "model", folder_ / "model/config.json"), HasSubstr("is a file of"));
   EXPECT_THAT(Refusal(folder_ / "model", folder_ / "model/deep/x.pt"), HasSubstr("is a file of"));
+}
+
+TEST_F(Outputs, WhatIsNoPlainFileIsNeverReplaced) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  fs::create_symlink("nowhere", folder_ / "dangling");
+  for (const fs::path& output :
+       {folder_ / "pipe", folder_ / "link.txt", folder_ / "dangling", fs::path("/dev/null")}) {
+    for (const bool directly : {true, false}) {
+      try {
+        if (directly) WriteTextFile(output, "x");
+        if (!directly) RefuseInputsAsOutputs({folder_ / "b.txt"}, {output});
+        ADD_FAILURE() << output;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kIo) << output << ": " << error.what();
+      }
+    }
+  }
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link.txt"));
+  EXPECT_EQ(ReadTextFile(folder_ / "a.txt"), "x");
 }
 
 TEST_F(Outputs, EverythingElsePasses) {

@@ -76,7 +76,7 @@ TEST_F(Env, SglangFollowsTheManifest) {
                                     "--decode-attention-backend",
                                     "triton"};
   EXPECT_EQ(report.record.At("flags").AsArray(), flags);
-  EXPECT_THAT(report.text, HasSubstr("an entry' --sink 32 --recent 128 --group-size 16 "
+  EXPECT_THAT(report.text, HasSubstr("an entry' --sink 32 --recent 128 --flush 8 --group-size 16 "
                                      "--scale-dtype bf16 --clip 0.94,0.85 --as-served "
                                      "--traces FILE\n"));
   EXPECT_EQ(report.record.At("verify_options").AsArray().at(2), Value("--sink"));

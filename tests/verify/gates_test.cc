@@ -117,6 +117,16 @@ TEST(Gates, FiniteLooksIntoEveryLayer) {
   EXPECT_THAT(result.reason, HasSubstr("layer 7"));
 }
 
+TEST(Gates, FiniteNeedsSomethingToLookAt) {
+  Gate gate = Bound("x", "finite", 0);
+  gate.metric = "next_token_kl";
+  const GateResult required = Evaluate(gate, {Scheme("x", {1, 2})})[0];
+  EXPECT_FALSE(required.passed);
+  EXPECT_THAT(required.reason, HasSubstr("next_token_kl of x was not measured"));
+  gate.required = false;
+  EXPECT_TRUE(Evaluate(gate, {Scheme("x", {1, 2})}).empty());
+}
+
 TEST(Gates, FaultsInTheFileAreNamed) {
   const auto fault = [](const std::string& gates) {
     try {

@@ -101,6 +101,12 @@ TEST(Served, OddManifestsAreRefused) {
   EXPECT_THAT(Refusal(Set({R"({"group_size": -1})"})), HasSubstr("group_size is -1"));
   EXPECT_THAT(Refusal(Set({R"({"windows": {"sink": "64"}})"})), HasSubstr("sink is \"64\""));
   EXPECT_THAT(Refusal(Set({R"({"scale_dtype": "f8"})"})), HasSubstr("scale_dtype is \"f8\""));
+  EXPECT_THAT(Refusal(Set({R"({"windows": "on"})"})), HasSubstr("windows is \"on\""));
+  for (const char* key : {"sink", "recent", "flush"}) {
+    EXPECT_THAT(
+        Refusal(Set({std::string(R"({"windows": {")") + key + R"(": 9223372036854775807}})"})),
+        HasSubstr(std::string(key) + " is 9223372036854775807"));
+  }
 }
 
 }  // namespace

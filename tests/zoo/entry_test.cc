@@ -187,6 +187,12 @@ TEST_F(Entry, ABadManifestIsRefused) {
   with([](Value& m) { m["clip"]["key"]["3"] = 1.5; });
   const ZooEntry entry = ReadZooEntry(folder_);
   EXPECT_EQ(test::ErrorOf([&] { entry.KeyClip(3); }).code(), ErrorCode::kFormat);
+  with([](Value& m) { m["clip"]["key"] = Value::Array{}; });
+  EXPECT_THAT(test::ErrorOf([&] { ReadZooEntry(folder_).KeyClip(3); }).what(),
+              HasSubstr("clip.key is [], expected an object"));
+  with([](Value& m) { m["clip"] = "on"; });
+  EXPECT_THAT(test::ErrorOf([&] { ReadZooEntry(folder_).ValueClip(3); }).what(),
+              HasSubstr("clip is \"on\", expected an object"));
 }
 
 TEST_F(Entry, FilesOfDifferentCalibrationsAreRefused) {

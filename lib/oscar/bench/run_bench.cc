@@ -36,12 +36,15 @@ DecodeShape AttentionOf(const BenchOptions& o, const ModelShape& model) {
   return model.Attention(o.group_size == 0 ? 1 : model.head_dim / o.group_size, o.scale_type);
 }
 
-void CheckCount(const char* option, const std::vector<int64_t>& values) {
-  std::set<int64_t> seen;
-  for (const int64_t value : values) {
+std::string Text(int64_t value) { return std::to_string(value); }
+std::string Text(const std::string& value) { return value; }
+
+template <typename T>
+void CheckList(const char* option, const std::vector<T>& values) {
+  std::set<T> seen;
+  for (const T& value : values) {
     if (!seen.insert(value).second) {
-      throw Error(ErrorCode::kUsage,
-                  std::string(option) + " names " + std::to_string(value) + " twice");
+      throw Error(ErrorCode::kUsage, std::string(option) + " names " + Text(value) + " twice");
     }
   }
   if (values.empty()) throw Error(ErrorCode::kUsage, std::string(option) + " is empty");
@@ -188,10 +191,11 @@ Value DescribeOptions(const BenchOptions& o) {
 }  // namespace
 
 void CheckBenchOptions(const BenchOptions& o) {
-  CheckCount("--batch", o.batches);
-  CheckCount("--context", o.contexts);
-  CheckCount("--step-context", o.step_contexts);
-  if (o.orders.empty()) throw Error(ErrorCode::kUsage, "--order is empty");
+  CheckList("--batch", o.batches);
+  CheckList("--context", o.contexts);
+  CheckList("--step-context", o.step_contexts);
+  CheckList("--order", o.orders);
+  if (!o.models.empty()) CheckList("--shape", o.models);
   for (const std::string& order : o.orders) {
     if (order != "random" && order != "sequential") {
       throw Error(ErrorCode::kUsage,

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "oscar/core/error.h"
+#include "oscar/core/outputs.h"
 
 namespace oscar {
 namespace {
@@ -144,6 +145,7 @@ void Publish(const fs::path& temporary, const fs::path& final, bool replace) {
     }
   }
   SyncPath(temporary);
+  RefuseSpecialFile(final);
   fs::path old;
   if (fs::is_directory(final)) {
     if (!replace) ThrowIo("replace", final, EEXIST);

@@ -43,14 +43,27 @@ void Check(const fs::path& input, const fs::path& output) {
 
 }  // namespace
 
+void RefuseSpecialFile(const fs::path& output) {
+  std::error_code ignored;
+  const fs::file_type type = fs::symlink_status(output, ignored).type();
+  if (type == fs::file_type::none || type == fs::file_type::not_found) return;
+  if (type == fs::file_type::regular || type == fs::file_type::directory) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("{} is {}, not a file", output.string(),
+                          type == fs::file_type::symlink ? "a symbolic link" : "a special file"),
+              "name a file: what is there would be replaced, not written to");
+}
+
 void RefuseInputsAsOutputs(const std::vector<fs::path>& inputs,
                            const std::vector<fs::path>& outputs) {
   std::error_code ignored;
   for (const fs::path& output : outputs) {
-    if (output.empty() || !fs::exists(output, ignored)) continue;
+    if (output.empty()) continue;
     for (const fs::path& input : inputs) {
-      if (!input.empty() && fs::exists(input, ignored)) Check(input, output);
+      if (input.empty() || !fs::exists(input, ignored)) continue;
+      if (fs::exists(output, ignored)) Check(input, output);
     }
+    RefuseSpecialFile(output);
   }
 }
 

@@ -234,6 +234,7 @@ Serving ForSglang(const ZooEntry& entry, bool absorb_v) {
   out.verify = {"--zoo",         Absolute(entry.folder),
                 "--sink",        fmt::format("{}", recipe.windows.sink),
                 "--recent",      fmt::format("{}", recipe.windows.recent),
+                "--flush",       fmt::format("{}", kPageTokens),
                 "--group-size",  fmt::format("{}", group),
                 "--scale-dtype", ShortScaleName(recipe.scale_dtype),
                 "--clip",        fmt::format("{},{}", recipe.key_clip, recipe.value_clip),
@@ -278,7 +279,9 @@ std::string TextOf(const ZooEntry& entry, const std::string& engine, const Servi
     text += fmt::format("export {}={}\n", name, Word(value));
   }
   text += fmt::format("# server flags:\n#   {}\n", fmt::join(serving.flags, " "));
-  text += "# what these settings cost on held-out traces:\n#   oscar-verify";
+  text +=
+      "# what these settings cost on held-out traces (a prompt is clipped with --clip-mode sort, "
+      "what decoding flushes with bisect):\n#   oscar-verify";
   for (const std::string& word : serving.verify) text += " " + Word(word);
   return text + " --traces FILE\n";
 }

@@ -78,9 +78,10 @@ std::vector<std::string> UniqueTags(const std::vector<ZooEntry>& entries) {
 
 }  // namespace
 
-CalibrationText CalibrationTextOf(const ZooEntry& entry) {
+namespace {
+
+CalibrationText ReadCalibrationText(const Value* calibration) {
   CalibrationText text;
-  const Value* calibration = entry.manifest ? entry.manifest->Find("calibration") : nullptr;
   if (calibration == nullptr) return text;
   if (const Value* sequences = calibration->Find("sequences")) {
     for (const Value& sha256 : sequences->AsArray()) {
@@ -99,6 +100,17 @@ CalibrationText CalibrationTextOf(const ZooEntry& entry) {
   const Value* known = calibration->Find("token_ids_known");
   text.complete = !text.header.sequences.empty() && (known == nullptr || known->AsBool());
   return text;
+}
+
+}  // namespace
+
+CalibrationText CalibrationTextOf(const ZooEntry& entry) {
+  try {
+    return ReadCalibrationText(entry.manifest ? entry.manifest->Find("calibration") : nullptr);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: manifest.json: calibration: {}",
+                                          entry.folder.string(), error.what()));
+  }
 }
 
 void CheckSameModel(const ZooEntry& entry, const Value& identity,

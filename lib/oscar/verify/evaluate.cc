@@ -54,18 +54,23 @@ SideRows ReconstructSide(const SideScheme& side, HeadRows<const float> x, int th
   return rows;
 }
 
-Measurement Measure(const AttentionReference& exact, const LayerRows& rows, const SideRows& key,
-                    const SideRows& value, const KvScheme& scheme, bool projected, int threads) {
+// Of the rows, the first `seen` count: those up to the last chosen query.
+Measurement Measure(const AttentionReference& exact, const LayerRows& rows, int64_t seen,
+                    const SideRows& key, const SideRows& value, const KvScheme& scheme,
+                    bool projected, int threads) {
   const HeadRows<const float> k_hat = rows.K(key.quantised), k_window = rows.K(key.window);
   const HeadRows<const float> v_hat = rows.V(value.quantised), v_window = rows.V(value.window);
   Measurement m;
   m.projected = projected;
   m.attention = exact.Compare({k_hat, v_hat, k_window, v_window}, scheme.windows,
                               scheme.use_windows, threads);
-  const int64_t sliding = rows.shape.window;
-  m.key = CompareRows(rows.K(rows.k), k_hat, k_window, scheme.windows, scheme.use_windows, sliding);
-  m.value =
-      CompareRows(rows.V(rows.v), v_hat, v_window, scheme.windows, scheme.use_windows, sliding);
+  const auto compare = [&](HeadRows<const float> x, HeadRows<const float> x_hat,
+                           HeadRows<const float> window) {
+    return CompareRows(x.Slice(0, seen), x_hat.Slice(0, seen), window.Slice(0, seen),
+                       scheme.windows, scheme.use_windows, rows.shape.window);
+  };
+  m.key = compare(rows.K(rows.k), k_hat, k_window);
+  m.value = compare(rows.V(rows.v), v_hat, v_window);
   return m;
 }
 
@@ -97,19 +102,20 @@ std::vector<Candidate> MakeCandidates(std::span<const KvScheme> schemes,
 }
 
 void MeasureCandidate(Candidate& candidate, const AttentionReference& exact, const LayerRows& rows,
-                      int layer, size_t sequence, bool projected, int threads) {
+                      int64_t seen, int layer, size_t sequence, bool projected, int threads) {
   const LayerScheme& scheme = candidate.scheme->ForLayer(layer);
   SideRows key = ReconstructSide(scheme.key, rows.K(rows.k), threads);
   SideRows value = ReconstructSide(scheme.value, rows.V(rows.v), threads);
-  candidate.collector.Add(layer, sequence,
-                          Measure(exact, rows, key, value, *candidate.scheme, projected, threads));
+  const auto measure = [&] {
+    return Measure(exact, rows, seen, key, value, *candidate.scheme, projected, threads);
+  };
+  candidate.collector.Add(layer, sequence, measure());
   if (!candidate.control.has_value()) return;
   const uint64_t seed =
       DeriveSeed(candidate.noise_seed, fmt::format("layer {} sequence {}", layer, sequence));
   ReplaceByNoise(rows.K(rows.k), key.quantised, DeriveSeed(seed, "key"), threads);
   ReplaceByNoise(rows.V(rows.v), value.quantised, DeriveSeed(seed, "value"), threads);
-  candidate.control->Add(layer, sequence,
-                         Measure(exact, rows, key, value, *candidate.scheme, projected, threads));
+  candidate.control->Add(layer, sequence, measure());
 }
 
 void CheckPrefix(const TraceReader& trace, const Windows& windows, bool use_windows) {
@@ -216,7 +222,8 @@ std::vector<SchemeResult> EvaluateSchemes(const TraceSet& set,
       const AttentionReference exact(rows.shape, rows.Q(), rows.K(rows.k), rows.V(rows.v), queries,
                                      context.threads, o_proj);
       for (Candidate& candidate : candidates) {
-        MeasureCandidate(candidate, exact, rows, layer, s, !o_proj.empty(), context.threads);
+        MeasureCandidate(candidate, exact, rows, queries.back() + 1, layer, s, !o_proj.empty(),
+                         context.threads);
       }
       context.progress->Advance(1);
     }

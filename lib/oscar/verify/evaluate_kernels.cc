@@ -234,10 +234,15 @@ class Evaluation {
     m.attention = sequence.exact->Compare(
         {k_view(key.quantised), v_view(value.quantised), k_view(key.window), v_view(value.window)},
         scheme.windows, scheme.use_windows, context_.threads);
-    m.key = CompareRows(k, k_view(key.quantised), k_view(key.window), scheme.windows,
-                        scheme.use_windows, shape.window);
-    m.value = CompareRows(v, v_view(value.quantised), v_view(value.window), scheme.windows,
-                          scheme.use_windows, shape.window);
+    // Tokens behind the last chosen query are in nobody's cache.
+    const int64_t seen = sequence.batch.queries.back() + 1;
+    const auto compare = [&](HeadRows<const float> x, HeadRows<const float> x_hat,
+                             HeadRows<const float> window) {
+      return CompareRows(x.Slice(0, seen), x_hat.Slice(0, seen), window.Slice(0, seen),
+                         scheme.windows, scheme.use_windows, shape.window);
+    };
+    m.key = compare(k, k_view(key.quantised), k_view(key.window));
+    m.value = compare(v, v_view(value.quantised), v_view(value.window));
     // Outputs are the decode kernel's own, not those that follow from the cache.
     const int64_t begin = c.batch->request_begin[s];
     const auto count = static_cast<size_t>(c.batch->request_begin[s + 1] - begin);

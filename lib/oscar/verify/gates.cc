@@ -136,23 +136,27 @@ Summary RatioOf(const MetricValue& a, const MetricValue& b) {
   return ratio;
 }
 
-// First metric of the gate in a map that is not finite, or nothing.
-std::string NotFinite(const Gate& gate, const MetricMap& metrics) {
+// First metric of the gate in a map that is not finite, or nothing; counts those that are there.
+std::string NotFinite(const Gate& gate, const MetricMap& metrics, int64_t& seen) {
   for (const auto& [name, metric] : metrics) {
     if (gate.metric != "*" && gate.metric != name) continue;
+    ++seen;
     if (!std::isfinite(metric.summary.mean)) return name;
   }
   return "";
 }
 
-// One result for all schemes of the gate; the first fault is its reason.
-GateResult EvaluateFiniteGate(const Gate& gate, std::span<const SchemeResult> schemes) {
+// One result for all schemes of the gate; the first fault is its reason. `missing` says when there
+// was nothing to look at.
+GateResult EvaluateFiniteGate(const Gate& gate, std::span<const SchemeResult> schemes,
+                              std::string& missing) {
   GateResult result{gate, gate.name, gate.scheme, 0, false, true, ""};
+  int64_t seen = 0;
   for (const SchemeResult& scheme : schemes) {
     if (!Matches(gate, scheme)) continue;
-    std::string fault = NotFinite(gate, MetricsOf(scheme, gate.region));
+    std::string fault = NotFinite(gate, MetricsOf(scheme, gate.region), seen);
     for (size_t i = 0; i < scheme.layers.size() && gate.region.empty(); ++i) {
-      const std::string metric = NotFinite(gate, scheme.layers[i].metrics);
+      const std::string metric = NotFinite(gate, scheme.layers[i].metrics, seen);
       if (metric.empty()) continue;
       fault = fmt::format("{} in layer {}", metric, scheme.layers[i].layer);
       break;
@@ -163,6 +167,8 @@ GateResult EvaluateFiniteGate(const Gate& gate, std::span<const SchemeResult> sc
     result.reason = fmt::format("{} of {} is not finite", fault, scheme.name);
     return result;
   }
+  if (seen == 0) missing = fmt::format("{} of {} was not measured", gate.metric, gate.scheme);
+  result.passed = seen > 0;
   result.reason = "every number is finite";
   return result;
 }
@@ -254,7 +260,10 @@ std::vector<GateResult> EvaluateGates(std::span<const Gate> gates,
           .push_back({gate, gate.name, gate.scheme, 0, false, false, reason});
     }
     if (gate.comparison == "finite" && count > 0) {
-      results.push_back(EvaluateFiniteGate(gate, schemes));
+      std::string missing;
+      GateResult result = EvaluateFiniteGate(gate, schemes, missing);
+      if (!missing.empty()) result.reason = missing;
+      (missing.empty() || gate.required ? results : skipped).push_back(std::move(result));
       continue;
     }
     for (const SchemeResult& scheme : schemes) {

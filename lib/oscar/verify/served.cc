@@ -11,27 +11,32 @@
 namespace oscar {
 namespace {
 
+constexpr int64_t kMost = int64_t{1} << 40;  // of the command line, too
+
 constexpr std::array kScaleTypes = {std::pair{"f32", ScaleType::kF32},
                                     std::pair{"f16", ScaleType::kF16},
                                     std::pair{"bf16", ScaleType::kBF16}};
-
-const Value* StatedIn(const ZooEntry& entry, std::string_view section, const std::string& key) {
-  const Value* at = entry.manifest ? &*entry.manifest : nullptr;
-  if (at != nullptr && !section.empty()) at = at->Find(std::string(section));
-  if (at != nullptr) at = at->Find(key);
-  return at != nullptr && at->is_null() ? nullptr : at;
-}
 
 [[noreturn]] void Refuse(const ZooEntry& entry, const std::string& key, const Value& found) {
   throw Error(ErrorCode::kFormat, fmt::format("{}: manifest.json: {} is {}", entry.folder.string(),
                                               key, found.ToJson()));
 }
 
+const Value* StatedIn(const ZooEntry& entry, std::string_view section, const std::string& key) {
+  const Value* at = entry.manifest ? &*entry.manifest : nullptr;
+  if (at != nullptr && !section.empty()) {
+    at = at->Find(std::string(section));
+    if (at != nullptr && !at->is_object()) Refuse(entry, std::string(section), *at);
+  }
+  if (at != nullptr) at = at->Find(key);
+  return at != nullptr && at->is_null() ? nullptr : at;
+}
+
 std::optional<int64_t> CountIn(const ZooEntry& entry, std::string_view section,
                                const std::string& key) {
   const Value* const found = StatedIn(entry, section, key);
   if (found == nullptr) return std::nullopt;
-  if (!found->is_int() || found->AsInt() < 0) Refuse(entry, key, *found);
+  if (!found->is_int() || found->AsInt() < 0 || found->AsInt() > kMost) Refuse(entry, key, *found);
   return found->AsInt();
 }
 

@@ -195,8 +195,10 @@ void ModelVerification::Run(const RunContext& context, Verification& verificatio
     verification.inputs["traces"] = Value::Array{};
   }
   if (verification.settings.Find("sink") == nullptr) verification.settings = m.settings;
+  // One context for every row of the table: that of the traces where there are any.
+  const int64_t context_tokens = verification.settings.At("context_tokens").AsInt();
   for (size_t i = 0; i < m.schemes.size(); ++i) {
-    const double bits = MeanBitsPerElement(m.schemes[i], m.shapes, m.text.window);
+    const double bits = MeanBitsPerElement(m.schemes[i], m.shapes, context_tokens);
     AddMetrics(results[i], ResultOf(m.schemes[i], bits, verification));
   }
 }

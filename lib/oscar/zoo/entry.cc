@@ -150,6 +150,12 @@ void CheckGeneration(const ZooEntry& entry) {
 std::optional<double> ClipOf(const ZooEntry& entry, const char* side, int64_t layer) {
   const Value* clip = entry.manifest ? entry.manifest->Find("clip") : nullptr;
   const Value* table = clip == nullptr ? nullptr : clip->Find(side);
+  for (const auto& [name, part] :
+       {std::pair{std::string("clip"), clip}, std::pair{fmt::format("clip.{}", side), table}}) {
+    if (part == nullptr || part->is_null() || part->is_object()) continue;
+    Fail(ErrorCode::kFormat, entry.folder / kManifestName,
+         fmt::format("{} is {}, expected an object", name, part->ToJson()));
+  }
   const Value* ratio = table == nullptr ? nullptr : table->Find(fmt::format("{}", layer));
   if (ratio == nullptr || ratio->is_null()) return std::nullopt;
   if (!ratio->is_number() || !(ratio->AsDouble() > 0 && ratio->AsDouble() <= 1)) {
