@@ -92,6 +92,19 @@ TEST(Crash, AFolderWithoutHeaderIsAFreshStart) {
   EXPECT_FALSE(fs::exists(writer.part_folder() / "layer_0.h5"));
 }
 
+TEST(Crash, SomebodyElsesFolderIsNotCleared) {
+  const fs::path file = FreshFolder("crash_foreign") / "a.trace.h5";
+  const TraceHeader header = FakeHeader({30}, 1, {0, 1});
+  fs::create_directory(file.string() + ".part");
+  std::ofstream(file.string() + ".part/thesis.txt") << "years of work";
+  for (const bool force : {false, true}) {
+    const Error error = Thrown([&] { TraceWriter(file, header, false, force); });
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("holds thesis.txt"));
+  }
+  EXPECT_EQ(ReadTextFile(file.string() + ".part/thesis.txt"), "years of work");
+}
+
 TEST(Crash, DamagedLayerFilesAreNamedOnResume) {
   const fs::path file = FreshFolder("crash_damage") / "a.trace.h5";
   const TraceHeader header = FakeHeader({30}, 1, {0, 1});

@@ -42,6 +42,22 @@ fs::path PartFolder::LayerFile(int layer) const {
 
 bool PartFolder::HasHeader() const { return fs::exists(HeaderFile()); }
 
+void PartFolder::RefuseForeign() const {
+  const auto refuse = [this](const std::string& why) {
+    throw Error(ErrorCode::kIo, fmt::format("{} {}", path_.string(), why),
+                "move it away, or choose another --out");
+  };
+  if (!fs::exists(path_)) return;
+  if (!fs::is_directory(path_)) refuse("is in the way of the working folder");
+  for (const auto& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    const bool layer = name.starts_with("layer_") && name.ends_with(".h5");
+    const bool own = layer || name == kLockName || name == HeaderFile().filename() ||
+                     name == StateFile().filename() || name.find(".tmp-") != std::string::npos;
+    if (!own) refuse(fmt::format("holds {}, which is no part of an unfinished run", name));
+  }
+}
+
 void PartFolder::Claim() {
   std::error_code error;
   fs::create_directories(path_, error);

@@ -23,6 +23,9 @@ class PartFolder {
   // mkdir and the first rename, or in the middle of Remove(), leaves.
   bool HasHeader() const;
 
+  // Throws Error(kIo) naming the first thing in the folder that no run of this program leaves
+  // there, or when the path is no folder: it is somebody else's, and Clear() would destroy it.
+  void RefuseForeign() const;
   // Creates the folder when it is missing and claims it for this process until the end. Throws
   // Error(kIo) when another process has it.
   void Claim();

@@ -104,6 +104,7 @@ void TraceWriter::Impl::Start(bool resume, bool force) {
   if (fs::is_directory(path)) {
     throw Error(ErrorCode::kIo, fmt::format("cannot write {}: it is a folder", path.string()));
   }
+  part.RefuseForeign();
   if (fs::exists(path)) {
     if (resume && IsFinished(force)) {
       finished = true;
