@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "oscar/core/error.h"
@@ -37,6 +38,21 @@ at::Tensor Borrow(const void* data, at::IntArrayRef shape, int device) {
   return at::from_blob(memory, shape, OnDevice(device));
 }
 
+// The operator got two parameters more after LibTorch 2.4. A template, so that only the form that
+// the headers have is compiled.
+template <typename Tensor>
+void CudnnAttention(const Tensor& q, const Tensor& k, const Tensor& v, double scale) {
+  const std::optional<at::Tensor> bias;
+  if constexpr (requires {
+                  at::_scaled_dot_product_cudnn_attention(q, k, v, bias, false, 0.0, false, false,
+                                                          scale);
+                }) {
+    at::_scaled_dot_product_cudnn_attention(q, k, v, bias, false, 0.0, false, false, scale);
+  } else {
+    at::_scaled_dot_product_cudnn_attention(q, k, v, 0.0, false, false, scale);
+  }
+}
+
 }  // namespace
 
 bool HasTorchDecode() { return CudaAvailable(); }
@@ -55,7 +71,7 @@ void RunTorchAttention(TorchAttention kernel, const TorchAttentionCall& call, vo
     if (kernel == TorchAttention::kFlash) {
       at::_scaled_dot_product_flash_attention(q, k, v, 0.0, false, false, scale);
     } else {
-      at::_scaled_dot_product_cudnn_attention(q, k, v, {}, false, 0.0, false, false, scale);
+      CudnnAttention(q, k, v, scale);
     }
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
