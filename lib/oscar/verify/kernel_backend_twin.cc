@@ -22,7 +22,7 @@ class TwinBackend final : public KernelBackend {
 
   void* Put(const void* source, int64_t bytes) override {
     void* const memory = Allocate(bytes);
-    std::memcpy(memory, source, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(memory, source, static_cast<size_t>(bytes));  // nothing may be null
     return memory;
   }
   void* Allocate(int64_t bytes) override {
@@ -33,7 +33,7 @@ class TwinBackend final : public KernelBackend {
   }
   void Get(const void* pointer, void* target, int64_t bytes) const override {
     OSCAR_CHECK(static_cast<size_t>(bytes) <= memory_.at(pointer).size());
-    std::memcpy(target, pointer, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(target, pointer, static_cast<size_t>(bytes));
   }
   void Release() override { memory_.clear(); }
 
