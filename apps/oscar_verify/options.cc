@@ -227,7 +227,7 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
 VerifyOptions ToOptions(const VerifyArguments& a) {
   CheckModelOptions(a);
   VerifyOptions o;
-  o.traces.zoo.assign(a.zoo.begin(), a.zoo.end());
+  o.zoo.assign(a.zoo.begin(), a.zoo.end());
   o.traces.traces.assign(a.traces.begin(), a.traces.end());
   o.traces.schemes = Names(a.schemes);
   o.served.sink = Count("--sink", a.sink, 0, kMany);

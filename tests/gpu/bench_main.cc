@@ -3,19 +3,17 @@
 // Caches are larger than any cache of the chip and filled with random data; launch after launch
 // reads other pages, all in one CUDA graph; the time of a launch is the median over replays. The
 // read bandwidth that fractions refer to is measured first.
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <functional>
-#include <numeric>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "oscar/bench/bench_device.h"
+#include "oscar/bench/cache_pool.h"
+#include "oscar/bench/measure.h"
 #include "oscar/core/error.h"
 #include "oscar/core/random.h"
-#include "oscar/cuda/decode.h"
-#include "oscar/cuda/device.h"
 #include "oscar/cuda/write.h"
 
 namespace oscar {
@@ -30,30 +28,9 @@ bool WantedGroup(const std::string& prefix) {
   return only.rfind(prefix, 0) == 0 || prefix.find(only) != std::string::npos;
 }
 
-// Microseconds of one of `launches` launches of `work`: minimum, median and maximum over replays.
-struct Timing {
-  double low, median, high;
-};
-
-Timing Measure(const DeviceStream& stream, int launches,
-               const std::function<void(Stream, int)>& work) {
-  const DeviceGraph graph(stream, [&](Stream s) {
-    for (int i = 0; i < launches; ++i) work(s, i);
-  });
-  for (int i = 0; i < 3; ++i) graph.Launch(stream);
-  stream.Synchronize();
-  std::vector<double> times;
-  for (int i = 0; i < 21; ++i) {
-    times.push_back(1000 * DeviceMilliseconds(stream, [&](Stream) { graph.Launch(stream); }) /
-                    launches);
-  }
-  std::sort(times.begin(), times.end());
-  return {times.front(), times[times.size() / 2], times.back()};
-}
-
 double read_bandwidth = 0;  // bytes per microsecond
 
-void Report(const std::string& name, const Timing& t, double bytes, double bar) {
+void Report(const std::string& name, const Spread& t, double bytes, double bar) {
   std::printf(
       "{\"case\": \"%s\", \"us\": %.2f, \"us_min\": %.2f, \"us_max\": %.2f, \"bytes\": %.0f, "
       "\"gb_s\": %.0f, \"of_read\": %.3f, \"bar_us\": %.1f, \"met\": %s}\n",
@@ -65,146 +42,8 @@ void Report(const std::string& name, const Timing& t, double bytes, double bar) 
   std::fflush(stdout);
 }
 
-// Fills a buffer by repeating a random block at odd offsets.
-void FillFrom(DeviceBuffer& buffer, const std::vector<uint8_t>& block) {
-  const auto size = static_cast<int64_t>(block.size());
-  for (int64_t at = 0; at < buffer.bytes(); at += size) {
-    buffer.Upload(block.data(), std::min(size, buffer.bytes() - at), at);
-  }
-}
-
-std::vector<uint8_t> RandomBlock(int64_t bytes, uint64_t seed) {
-  Random random(seed);
-  std::vector<uint8_t> block(static_cast<size_t>(bytes));
-  for (size_t i = 0; i + 8 <= block.size(); i += 8) {
-    const uint64_t x = random.Next();
-    std::memcpy(block.data() + i, &x, 8);
-  }
-  return block;
-}
-
-std::vector<uint8_t> ScaleBlock(DType type, uint64_t seed) {
-  Random random(seed);
-  std::vector<uint8_t> block;
-  for (int i = 0; i < (1 << 21); ++i) {
-    const auto x =
-        static_cast<float>(i % 2 == 0 ? 0.2 + 0.2 * random.Uniform() : 1 + random.Uniform());
-    const size_t at = block.size();
-    block.resize(at + DTypeSize(type));
-    if (type == DType::kF32) {
-      std::memcpy(block.data() + at, &x, 4);
-    } else {
-      const uint16_t bits = type == DType::kF16 ? ToFloat16(x).bits : ToBFloat16(x).bits;
-      std::memcpy(block.data() + at, &bits, 2);
-    }
-  }
-  return block;
-}
-
-std::vector<BFloat16> NormalRows(int64_t count, uint64_t seed, double sd) {
-  Random random(seed);
-  std::vector<BFloat16> rows;
-  for (int64_t i = 0; i < count; ++i)
-    rows.push_back(ToBFloat16(static_cast<float>(sd * random.Normal())));
-  return rows;
-}
-
-DeviceBuffer Uploaded(const void* data, size_t bytes) {
-  DeviceBuffer buffer(static_cast<int64_t>(bytes));
-  buffer.Upload(data, buffer.bytes());
-  return buffer;
-}
-
-// Slots of `count` tokens in pages of eight, shuffled or in order.
-std::vector<int32_t> PageSlots(int64_t count, bool shuffled, uint64_t seed) {
-  std::vector<int32_t> pages(static_cast<size_t>(count / 8));
-  std::iota(pages.begin(), pages.end(), 0);
-  Random random(seed);
-  if (shuffled) {
-    for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random.Below(i)]);
-  }
-  std::vector<int32_t> slots;
-  for (const int32_t page : pages) {
-    for (int32_t i = 0; i < 8; ++i) slots.push_back(8 * page + i);
-  }
-  return slots;
-}
-
-// A pool of both tiers at one shape.
-class Pool {
- public:
-  Pool(const DecodeShape& shape, int64_t quantised_slots, int64_t row_slots, bool shuffled)
-      : shape_(shape), quantised_(quantised_slots / 8 * 8), rows_(row_slots / 8 * 8) {
-    const CacheShape& c = shape.cache;
-    if (quantised_ > 0) {
-      const auto codes = RandomBlock(64 << 20, 1);
-      const auto scales = ScaleBlock(c.scale_type, 2);
-      k_codes_ = DeviceBuffer(quantised_ * c.heads * c.CodeBytes());
-      v_codes_ = DeviceBuffer(quantised_ * c.heads * c.CodeBytes());
-      k_scales_ = DeviceBuffer(quantised_ * c.heads * c.ScaleBytes());
-      v_scales_ = DeviceBuffer(quantised_ * c.heads * c.ScaleBytes());
-      FillFrom(k_codes_, codes);
-      FillFrom(v_codes_, codes);
-      FillFrom(k_scales_, scales);
-      FillFrom(v_scales_, scales);
-      const auto slots = PageSlots(quantised_, shuffled, 3);
-      quantised_list_ = Uploaded(slots.data(), slots.size() * 4);
-    }
-    if (rows_ > 0) {
-      const auto block = NormalRows(16 << 20, 4, 0.7);
-      std::vector<uint8_t> bytes(block.size() * 2);
-      std::memcpy(bytes.data(), block.data(), bytes.size());
-      k_rows_ = DeviceBuffer(rows_ * c.heads * c.dim * 2);
-      v_rows_ = DeviceBuffer(rows_ * c.heads * c.dim * 2);
-      FillFrom(k_rows_, bytes);
-      FillFrom(v_rows_, bytes);
-      const auto slots = PageSlots(rows_, shuffled, 5);
-      row_list_ = Uploaded(slots.data(), slots.size() * 4);
-    }
-  }
-
-  // Inputs of launch i of a case that reads so many tokens of each tier.
-  DecodeInputs Inputs(int i, int64_t quantised_tokens, int64_t row_tokens) const {
-    DecodeInputs in;
-    in.quantised = {k_codes_.As<uint8_t>(), v_codes_.As<uint8_t>(), k_scales_.data(),
-                    v_scales_.data(), quantised_};
-    in.rows = {k_rows_.As<BFloat16>(), v_rows_.As<BFloat16>(), rows_};
-    const auto at = [i](int64_t tokens, int64_t pool) {
-      return tokens == 0 ? 0 : i % std::max<int64_t>(1, pool / tokens) * tokens;
-    };
-    in.quantised_slots = {quantised_list_.As<int32_t>() + at(quantised_tokens, quantised_),
-                          DType::kI32};
-    in.row_slots = {row_list_.As<int32_t>() + at(row_tokens, rows_), DType::kI32};
-    in.logit_scale = 1 / std::sqrt(static_cast<float>(shape_.cache.dim));
-    return in;
-  }
-
-  void Decode(const std::string& name, int64_t batch, RequestLengths each, double bar) const {
-    if (!Wanted(name)) return;
-    const CacheShape& c = shape_.cache;
-    const DeviceStream stream;
-    DecodeWorkspace workspace(shape_, batch);
-    workspace.Plan(std::vector<RequestLengths>(static_cast<size_t>(batch), each), stream);
-    const auto q = NormalRows(batch * shape_.q_heads * c.dim, 6, 1);
-    const DeviceBuffer queries = Uploaded(q.data(), q.size() * 2);
-    const DeviceBuffer o(batch * shape_.q_heads * c.dim * 2), lse(batch * shape_.q_heads * 4);
-    const double bytes = static_cast<double>(
-        batch * (each.quantised * c.QuantisedTokenBytes() + each.rows * c.RowTokenBytes()));
-    const int launches = std::clamp(static_cast<int>(4e9 / bytes), 4, 60);
-    const Timing t = Measure(stream, launches, [&](Stream s, int i) {
-      DecodeInputs in = Inputs(i, batch * each.quantised, batch * each.rows);
-      in.q = queries.As<BFloat16>();
-      LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
-    });
-    Report(name, t, bytes, bar);
-  }
-
- private:
-  DecodeShape shape_;
-  int64_t quantised_, rows_;
-  DeviceBuffer k_codes_, v_codes_, k_scales_, v_scales_, k_rows_, v_rows_, quantised_list_,
-      row_list_;
-};
+constexpr int64_t kK = 1024;
+constexpr int kReplays = 21;
 
 DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim, DType scale = DType::kF32) {
   DecodeShape shape;
@@ -213,79 +52,89 @@ DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim, DType scale = 
   return shape;
 }
 
-void BenchReadBandwidth() {
-  const DeviceStream stream;
-  DeviceBuffer data(int64_t{4} << 30), sum(16);
-  FillFrom(data, RandomBlock(64 << 20, 9));
-  const Timing t =
-      Measure(stream, 4, [&](Stream s, int) { ReadAll(data.data(), data.bytes(), sum.data(), s); });
-  read_bandwidth = static_cast<double>(data.bytes()) / t.low;
-  Report("read_bandwidth", t, static_cast<double>(data.bytes()), 0);
+void BenchReadBandwidth(BenchDevice& device) {
+  read_bandwidth = device.ReadBandwidth();
+  const double bytes = 4.0 * kK * kK * kK, us = bytes / read_bandwidth;
+  Report("read_bandwidth", {us, us, us}, bytes, 0);
 }
 
-constexpr int64_t kK = 1024;
+// Requests of `context` tokens, the newest and first `rows` of them in bf16.
+struct Row {
+  const char* name;
+  int64_t batch, context;
+  double bar = 0;
+  int64_t rows = 0;
+};
 
-void BenchInt2() {
+void BenchDecode(BenchDevice& device, DecodeCase c, const std::vector<Row>& rows) {
+  for (const Row& row : rows) {
+    if (!Wanted(row.name)) continue;
+    c.batch = row.batch;
+    c.context = row.context;
+    c.windows = {row.rows, 0};
+    Report(row.name, device.Decode(c), static_cast<double>(c.Bytes()), row.bar);
+  }
+}
+
+void BenchInt2(BenchDevice& device) {
   if (!WantedGroup("int2")) return;
-  {
-    const Pool pool(Shape(32, 8, 128), 4 * kK * kK, 64 * 320 * 4, true);
-    pool.Decode("int2 1x8K", 1, {8 * kK, 0}, 6);
-    pool.Decode("int2 1x32K", 1, {32 * kK, 0}, 10);
-    pool.Decode("int2 1x100K", 1, {100 * kK, 0}, 21);
-    pool.Decode("int2 1x1M", 1, {kK * kK, 0}, 180);
-    pool.Decode("int2 8x100K", 8, {100 * kK, 0}, 145);
-    pool.Decode("int2 32x32K", 32, {32 * kK, 0}, 180);
-    pool.Decode("int2 64x32K", 64, {32 * kK, 0}, 360);
-    pool.Decode("int2 windows 1x32K", 1, {32 * kK - 320, 320}, 0);
-    pool.Decode("int2 windows 1x100K", 1, {100 * kK - 320, 320}, 0);
-    pool.Decode("int2 windows 8x100K", 8, {100 * kK - 320, 320}, 0);
-    pool.Decode("int2 windows 32x32K", 32, {32 * kK - 320, 320}, 0);
-    pool.Decode("int2 windows 64x32K", 64, {32 * kK - 320, 320}, 0);
-  }
-  {
-    const Pool pool(Shape(32, 8, 128), 2 * kK * kK, 0, false);
-    pool.Decode("int2 sequential 1x100K", 1, {100 * kK, 0}, 0);
-    pool.Decode("int2 sequential 32x32K", 32, {32 * kK, 0}, 0);
-  }
-  {
-    const Pool pool(Shape(32, 8, 128, DType::kF16), 2 * kK * kK, 0, true);
-    pool.Decode("int2 f16 1x100K", 1, {100 * kK, 0}, 0);
-    pool.Decode("int2 f16 8x100K", 8, {100 * kK, 0}, 0);
-    pool.Decode("int2 f16 1x1M", 1, {kK * kK, 0}, 0);
-  }
+  DecodeCase c;
+  c.shape = Shape(32, 8, 128);
+  BenchDecode(device, c,
+              {{"int2 1x8K", 1, 8 * kK, 6},
+               {"int2 1x32K", 1, 32 * kK, 10},
+               {"int2 1x100K", 1, 100 * kK, 21},
+               {"int2 1x1M", 1, kK * kK, 180},
+               {"int2 8x100K", 8, 100 * kK, 145},
+               {"int2 32x32K", 32, 32 * kK, 180},
+               {"int2 64x32K", 64, 32 * kK, 360},
+               {"int2 windows 1x32K", 1, 32 * kK, 0, 320},
+               {"int2 windows 1x100K", 1, 100 * kK, 0, 320},
+               {"int2 windows 8x100K", 8, 100 * kK, 0, 320},
+               {"int2 windows 32x32K", 32, 32 * kK, 0, 320},
+               {"int2 windows 64x32K", 64, 32 * kK, 0, 320}});
+  c.shuffled = false;
+  BenchDecode(device, c,
+              {{"int2 sequential 1x100K", 1, 100 * kK}, {"int2 sequential 32x32K", 32, 32 * kK}});
+  c.shuffled = true;
+  c.shape = Shape(32, 8, 128, DType::kF16);
+  BenchDecode(device, c,
+              {{"int2 f16 1x100K", 1, 100 * kK},
+               {"int2 f16 8x100K", 8, 100 * kK},
+               {"int2 f16 1x1M", 1, kK * kK}});
 }
 
-void BenchShapes() {
+void BenchShapes(BenchDevice& device) {
   if (!WantedGroup("shape")) return;
-  struct Row {
-    const char* name;
-    DecodeShape shape;
-  };
-  for (const Row& row :
-       {Row{"shape d64 gqa4", Shape(32, 8, 64)}, Row{"shape d256 gqa4", Shape(32, 8, 256)},
-        Row{"shape d128 gqa1", Shape(8, 8, 128)}, Row{"shape d128 gqa8", Shape(64, 8, 128)},
-        Row{"shape d128 gqa16", Shape(128, 8, 128)},
-        Row{"shape d128 gqa4 1 head", Shape(4, 1, 128)}, Row{"shape d256 gqa8", Shape(64, 8, 256)},
-        Row{"shape d64 gqa8", Shape(64, 8, 64)}}) {
-    const std::string name = std::string(row.name) + " 8x64K";
-    if (!Wanted(name)) continue;
-    const Pool pool(row.shape, 2 * kK * kK, 0, true);
-    const double bytes = static_cast<double>(8 * 64 * kK * row.shape.cache.QuantisedTokenBytes());
-    pool.Decode(name, 8, {64 * kK, 0}, bytes / (0.75 * read_bandwidth));
+  for (const auto& [name, shape] : {std::pair{"shape d64 gqa4 8x64K", Shape(32, 8, 64)},
+                                    {"shape d256 gqa4 8x64K", Shape(32, 8, 256)},
+                                    {"shape d128 gqa1 8x64K", Shape(8, 8, 128)},
+                                    {"shape d128 gqa8 8x64K", Shape(64, 8, 128)},
+                                    {"shape d128 gqa16 8x64K", Shape(128, 8, 128)},
+                                    {"shape d128 gqa4 1 head 8x64K", Shape(4, 1, 128)},
+                                    {"shape d256 gqa8 8x64K", Shape(64, 8, 256)},
+                                    {"shape d64 gqa8 8x64K", Shape(64, 8, 64)}}) {
+    DecodeCase c;
+    c.shape = shape;
+    const double bytes = static_cast<double>(8 * 64 * kK * shape.cache.QuantisedTokenBytes());
+    BenchDecode(device, c, {{name, 8, 64 * kK, bytes / (0.75 * read_bandwidth)}});
   }
 }
 
-void BenchBFloat16() {
+void BenchBFloat16(BenchDevice& device) {
   if (!WantedGroup("bf16")) return;
-  const Pool pool(Shape(32, 8, 128), 0, 2 * kK * kK, true);
+  DecodeCase c;
+  c.shape = Shape(32, 8, 128);
+  c.format = CacheFormat::kBFloat16;
   const auto bar = [](double tokens) { return tokens * 4096 / (0.85 * read_bandwidth) + 3; };
-  pool.Decode("bf16 1x8K", 1, {0, 8 * kK}, bar(8 * kK));
-  pool.Decode("bf16 1x32K", 1, {0, 32 * kK}, bar(32 * kK));
-  pool.Decode("bf16 1x100K", 1, {0, 100 * kK}, bar(100 * kK));
-  pool.Decode("bf16 1x1M", 1, {0, kK * kK}, 0);
-  pool.Decode("bf16 8x100K", 8, {0, 100 * kK}, 0);
-  pool.Decode("bf16 32x32K", 32, {0, 32 * kK}, 0);
-  pool.Decode("bf16 64x32K", 64, {0, 32 * kK}, 0);
+  BenchDecode(device, c,
+              {{"bf16 1x8K", 1, 8 * kK, bar(8 * kK)},
+               {"bf16 1x32K", 1, 32 * kK, bar(32 * kK)},
+               {"bf16 1x100K", 1, 100 * kK, bar(100 * kK)},
+               {"bf16 1x1M", 1, kK * kK},
+               {"bf16 8x100K", 8, 100 * kK},
+               {"bf16 32x32K", 32, 32 * kK},
+               {"bf16 64x32K", 64, 32 * kK}});
 }
 
 struct WriteSide {
@@ -297,13 +146,13 @@ void BenchWrite() {
   const CacheShape shape{8, 128, 1, DType::kF32};
   const int64_t tokens = 32 * kK, sets = 4;
   const auto slots = PageSlots(tokens, true, 11);
-  const DeviceBuffer list = Uploaded(slots.data(), slots.size() * 4);
+  const DeviceBuffer list = Uploaded(slots.data(), tokens * 4);
   const auto rotation = NormalRows(128 * 128, 12, 1.0 / 11.3);
   const auto block = NormalRows(tokens * 8 * 128, 13, 1);
   std::vector<WriteSide> sides;
   for (int64_t i = 0; i < 2 * sets; ++i) {
-    sides.push_back({Uploaded(block.data(), block.size() * 2),
-                     Uploaded(rotation.data(), rotation.size() * 2), DeviceBuffer(tokens * 8 * 32),
+    sides.push_back({Uploaded(block.data(), tokens * 8 * 128 * 2),
+                     Uploaded(rotation.data(), 128 * 128 * 2), DeviceBuffer(tokens * 8 * 32),
                      DeviceBuffer(tokens * 8 * 8), DeviceBuffer(64 * 8 * 128 * 2)});
   }
   const DeviceStream stream;
@@ -323,7 +172,7 @@ void BenchWrite() {
   const double bytes = 2.0 * static_cast<double>(tokens) * 8 * (256 + 40);
   const auto prefill = [&](const char* name, double k_clip, double v_clip, bool rotate,
                            double bar) {
-    const Timing t = Measure(stream, 8, [&](Stream s, int i) {
+    const Spread t = MeasureLaunches(stream, 8, kReplays, [&](Stream s, int i) {
       const WriteJob jobs[2] = {job(2 * (i % sets), k_clip, tokens, rotate),
                                 job(2 * (i % sets) + 1, v_clip, tokens, rotate)};
       LaunchWrite(shape, jobs, s);
@@ -338,8 +187,8 @@ void BenchWrite() {
 
   // One decode step of 32 requests: keys and values to the bf16 ring, queries rotated.
   const auto q = NormalRows(32 * 32 * 128, 14, 1);
-  const DeviceBuffer queries = Uploaded(q.data(), q.size() * 2), rotated(32 * 32 * 128 * 2);
-  const Timing t = Measure(stream, 40, [&](Stream s, int i) {
+  const DeviceBuffer queries = Uploaded(q.data(), 32 * 32 * 128 * 2), rotated(32 * 32 * 128 * 2);
+  const Spread t = MeasureLaunches(stream, 40, kReplays, [&](Stream s, int i) {
     WriteJob jobs[3] = {job(2 * (i % sets), 0, 32, true), job(2 * (i % sets) + 1, 0, 32, true), {}};
     for (int n = 0; n < 2; ++n) {
       jobs[n].codes = nullptr;
@@ -366,7 +215,7 @@ void BenchPlanner() {
     lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
   const DeviceStream stream;
   DecodeWorkspace workspace(shape, 128);
-  const Timing t{
+  const Spread t{
       0, 1000 * DeviceMilliseconds(stream, [&](Stream) { workspace.Plan(lengths, stream); }), 0};
   Report("planner 128 ragged", t, 0, 0);
 }
@@ -375,15 +224,15 @@ int Main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--only") only = argv[i + 1];
   }
-  UseDevice(0);
-  const DeviceInfo info = QueryDevice(0);
+  const std::unique_ptr<BenchDevice> device = OpenBenchDevice("cuda");
+  const DeviceInfo info = device->Info();
   std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %lld}\n",
               info.name.c_str(), info.multiprocessors, static_cast<long long>(info.l2_bytes));
-  BenchReadBandwidth();
-  BenchInt2();
+  BenchReadBandwidth(*device);
+  BenchInt2(*device);
   BenchWrite();
-  BenchShapes();
-  BenchBFloat16();
+  BenchShapes(*device);
+  BenchBFloat16(*device);
   BenchPlanner();
   return 0;
 }

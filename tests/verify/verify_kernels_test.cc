@@ -7,6 +7,7 @@
 #include "oscar/core/error.h"
 #include "oscar/core/files.h"
 #include "oscar/report/verify_report.h"
+#include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate_kernels.h"
 #include "oscar/verify/kernel_agreement.h"
 #include "verify/fake_inputs.h"
@@ -111,11 +112,12 @@ class KernelVerifyTest : public testing::Test {
   Verification On(const std::string& device) {
     options_.device = device;
     options_.method.as_served = true;  // what kernels do anyway
-    return VerifyTraces(options_, quiet_.context);
+    return VerifyTraces(options_, ReadEntries(zoo_), quiet_.context);
   }
 
   fs::path folder_;
   TraceHeader held_out_, calibration_;
+  std::vector<fs::path> zoo_;
   TraceVerifyOptions options_;
   test::QuietContext quiet_;
 };
@@ -155,7 +157,7 @@ void ExpectSameMetrics(const SchemeResult& cpu, const SchemeResult& kernels) {
 }
 
 TEST_F(KernelVerifyTest, TwinsGiveTheMetricsOfTheCpuVerifier) {
-  options_.zoo = {Entry()};
+  zoo_ = {Entry()};
   struct Variant {
     bool windows;
     int64_t group;
@@ -196,7 +198,7 @@ TEST_F(KernelVerifyTest, SlidingWindowsReachTheKernels) {
 }
 
 TEST_F(KernelVerifyTest, AgreementIsMeasuredAndGated) {
-  options_.zoo = {Entry()};
+  zoo_ = {Entry()};
   const Verification twin = On("twin");
   for (const SchemeResult& scheme : twin.schemes) {
     SCOPED_TRACE(scheme.name);
@@ -229,7 +231,7 @@ TEST_F(KernelVerifyTest, EqualRunsGiveEqualRecordsWhateverTheThreads) {
 
 TEST_F(KernelVerifyTest, TheDeviceGivesWhatTheTwinsGive) {
   if (DeviceCount() == 0) GTEST_SKIP() << "no CUDA device, or a build without CUDA kernels";
-  options_.zoo = {Entry()};
+  zoo_ = {Entry()};
   for (const bool use_windows : {true, false}) {
     options_.method.use_windows = use_windows;
     const Verification cpu = On("cpu"), device = On("cuda");
@@ -360,10 +362,10 @@ TEST_F(KernelVerifyTest, RefusesByName) {
   EXPECT_EQ(refusal("twin").code(), ErrorCode::kUnsupported);
   options_.method.group_size = 0;
   options_.schemes = {"oscar-lloyd-max"};
-  options_.zoo = {Entry()};
+  zoo_ = {Entry()};
   EXPECT_EQ(refusal("twin").code(), ErrorCode::kUsage);
   options_.schemes = {"naive"};
-  options_.zoo.clear();
+  zoo_.clear();
   options_.traces = {test::WriteVerifyTrace(folder_ / "small.trace.h5", held_out_)};
   EXPECT_THAT(refusal("twin").what(), HasSubstr("head dims 16 of keys and 8"));
 }

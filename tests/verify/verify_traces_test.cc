@@ -46,19 +46,20 @@ class VerifyTest : public testing::Test {
   fs::path GoodEntry(const std::string& name) {
     return Entry(name, test::GoodEntry({2, 5}, calibration_));
   }
-  Verification Run() { return VerifyTraces(options_, quiet_.context); }
+  Verification Run() { return VerifyTraces(options_, ReadEntries(zoo_), quiet_.context); }
   Error Refusal() {
     return test::Thrown([&] { Run(); });
   }
 
   fs::path folder_;
   TraceHeader held_out_, calibration_;
+  std::vector<fs::path> zoo_;
   TraceVerifyOptions options_;
   test::QuietContext quiet_;
 };
 
 TEST_F(VerifyTest, MeasuresEverySchemeBesideItsControl) {
-  options_.zoo = {GoodEntry("tag")};
+  zoo_ = {GoodEntry("tag")};
   const Verification result = Run();
   std::vector<std::string> names;
   for (const SchemeResult& scheme : result.schemes) names.push_back(scheme.name);
@@ -127,7 +128,7 @@ TEST_F(VerifyTest, AgreesWithTheMetricsCalledDirectly) {
 }
 
 TEST_F(VerifyTest, EqualRunsGiveEqualRecordsWhateverTheThreads) {
-  options_.zoo = {GoodEntry("tag")};
+  zoo_ = {GoodEntry("tag")};
   const std::vector<Gate> gates = ReadGates({});
   const std::string one = BuildRecord(Run(), gates).ToJson();
   quiet_.context.threads = 5;
@@ -168,7 +169,7 @@ TEST_F(VerifyTest, FlushKeepsMoreTokensExact) {
 }
 
 TEST_F(VerifyTest, AsServedChangesTheWindowsToo) {
-  options_.zoo = {GoodEntry("tag")};
+  zoo_ = {GoodEntry("tag")};
   options_.schemes = {"bf16", "oscar"};
   options_.method.as_served = true;
   const Verification served = Run();
@@ -180,7 +181,7 @@ TEST_F(VerifyTest, AsServedChangesTheWindowsToo) {
 }
 
 TEST_F(VerifyTest, RecordIsWhatTheReportReads) {
-  options_.zoo = {GoodEntry("tag")};
+  zoo_ = {GoodEntry("tag")};
   const Value record = BuildRecord(Run(), ReadGates({}));
   EXPECT_EQ(record.At("schema"), Value("oscar.verify/1"));
   for (const char* key :
@@ -203,11 +204,11 @@ TEST_F(VerifyTest, ADamagedRotationFailsTheVerdict) {
           "bound": 1.01}]})",
       "test");
   options_.schemes = {"oscar", "hadamard-clip"};
-  options_.zoo = {GoodEntry("good")};
+  zoo_ = {GoodEntry("good")};
   EXPECT_TRUE(Passed(BuildRecord(Run(), gates)));
   test::EntryParts parts = test::GoodEntry({2, 5}, calibration_);
   for (size_t i = 0; i < 16; ++i) parts.key.layers[5].rotation[i] *= 1.5F;
-  options_.zoo = {Entry("bad", parts)};
+  zoo_ = {Entry("bad", parts)};
   const Value record = BuildRecord(Run(), gates);
   EXPECT_FALSE(Passed(record));
   EXPECT_EQ(record.At("verdict"), Value("fail"));
@@ -220,7 +221,7 @@ TEST_F(VerifyTest, TagsOfEqualNamesCarryTheFolderAboveWhereverTheProgramStarts) 
   GoodEntry("other/tag");
   const fs::path before = fs::current_path();
   fs::current_path(folder_);
-  options_.zoo = {"tag", "other/tag/"};
+  zoo_ = {"tag", "other/tag/"};
   const Verification result = Run();
   fs::current_path(before);
   EXPECT_NO_THROW(Named(result.schemes, "oscar:" + folder_.filename().string() + "/tag"));
@@ -232,7 +233,7 @@ TEST_F(VerifyTest, RefusesTextSeenInCalibration) {
   TraceHeader seen = held_out_;
   seen.sequences.erase(seen.sequences.begin() + 1, seen.sequences.end());
   seen.ngram_hashes.clear();
-  options_.zoo = {Entry("seen", test::GoodEntry({2, 5}, seen))};
+  zoo_ = {Entry("seen", test::GoodEntry({2, 5}, seen))};
   const Error error = Refusal();
   EXPECT_EQ(error.code(), ErrorCode::kMismatch);
   EXPECT_THAT(error.what(), HasSubstr("1 of 3 sequences"));
@@ -244,14 +245,14 @@ TEST_F(VerifyTest, RefusesTextSeenInCalibration) {
   grams.sequences.resize(1);
   grams.sequences[0].sha256 = std::string(64, 'a');
   options_.allow_overlap = false;
-  options_.zoo = {Entry("grams", test::GoodEntry({2, 5}, grams))};
+  zoo_ = {Entry("grams", test::GoodEntry({2, 5}, grams))};
   EXPECT_THAT(Refusal().what(), HasSubstr("24-grams"));
 }
 
 TEST_F(VerifyTest, UnknownOverlapAndModelAreNoted) {
   test::EntryParts parts = test::GoodEntry({2, 5}, calibration_);
   parts.manifest = Value::Object{};
-  options_.zoo = {Entry("silent", parts)};
+  zoo_ = {Entry("silent", parts)};
   options_.schemes = {"bf16", "oscar"};
   const Verification result = Run();
   EXPECT_THAT(result.notes, testing::Contains(HasSubstr("overlap")));
@@ -260,7 +261,7 @@ TEST_F(VerifyTest, UnknownOverlapAndModelAreNoted) {
   // Ids of a part of the calibration text do not prove that there is no overlap.
   parts = test::GoodEntry({2, 5}, calibration_);
   parts.manifest["calibration"]["token_ids_known"] = false;
-  options_.zoo = {Entry("partial", parts)};
+  zoo_ = {Entry("partial", parts)};
   EXPECT_EQ(Run().inputs.At("overlap").AsArray().at(0).At("known"), Value(false));
 }
 
@@ -297,7 +298,7 @@ TEST_F(VerifyTest, RefusesAnotherModelsRotations) {
   for (const Row& row : rows) {
     test::EntryParts parts = test::GoodEntry({2, 5}, calibration_);
     row.change(parts);
-    options_.zoo = {Entry(row.name, parts)};
+    zoo_ = {Entry(row.name, parts)};
     const Error error = Refusal();
     EXPECT_EQ(error.code(), ErrorCode::kMismatch) << row.name;
     EXPECT_THAT(error.what(), HasSubstr(row.part));
@@ -310,7 +311,7 @@ TEST_F(VerifyTest, RefusesSwappedKeysAndValues) {
   fs::rename(folder / "k_rotation_qqt_r_h_pbr.pt", folder / "x.pt");
   fs::rename(folder / "v_rotation_sst_r_h_pbr.pt", folder / "k_rotation_qqt_r_h_pbr.pt");
   fs::rename(folder / "x.pt", folder / "v_rotation_sst_r_h_pbr.pt");
-  options_.zoo = {folder};
+  zoo_ = {folder};
   EXPECT_EQ(Refusal().code(), ErrorCode::kMismatch);
 }
 
@@ -405,10 +406,10 @@ TEST_F(VerifyTest, RowsBehindASlidingWindowDoNotCount) {
 }
 
 TEST_F(VerifyTest, RefusesUselessInputs) {
-  options_.zoo = {GoodEntry("tag")};
-  options_.zoo.push_back(options_.zoo[0]);
+  zoo_ = {GoodEntry("tag")};
+  zoo_.push_back(zoo_[0]);
   EXPECT_THAT(Refusal().what(), HasSubstr("given twice"));
-  options_.zoo.resize(1);
+  zoo_.resize(1);
   options_.traces.push_back(options_.traces[0]);
   EXPECT_THAT(Refusal().what(), HasSubstr("twice"));
   options_.traces = {};
@@ -442,27 +443,27 @@ TEST_F(VerifyTest, SchemesAreSelectedByName) {
     return list;
   };
   EXPECT_EQ(names({"all"}), "bf16 naive hadamard clip-only hadamard-clip ");
-  options_.zoo = {GoodEntry("a"), GoodEntry("b")};
+  zoo_ = {GoodEntry("a"), GoodEntry("b")};
   EXPECT_EQ(names({"oscar", "bf16"}), "bf16 oscar:a oscar:b ");
   EXPECT_EQ(names({"oscar:b"}), "oscar:b ");
-  options_.zoo.push_back(GoodEntry("sub/b"));
+  zoo_.push_back(GoodEntry("sub/b"));
   EXPECT_EQ(names({"oscar"}), "oscar:a oscar:" + folder_.filename().string() + "/b oscar:sub/b ");
   // Lloyd-Max needs one group per row: left out of "all", an error by name.
   options_.method.group_size = 4;
-  options_.zoo.resize(1);
+  zoo_.resize(1);
   EXPECT_EQ(names({"all"}), "bf16 naive hadamard clip-only hadamard-clip oscar:a ");
   for (const std::vector<std::string>& bad : std::vector<std::vector<std::string>>{
            {"oscar-lloyd-max"}, {"quarot"}, {"all", "bf16"}, {"bf16", "bf16"}, {"oscar:c"}, {}}) {
     options_.schemes = bad;
     EXPECT_EQ(Refusal().code(), ErrorCode::kUsage);
   }
-  options_.zoo.clear();
+  zoo_.clear();
   options_.schemes = {"oscar"};
   EXPECT_THAT(Refusal().hint(), HasSubstr("--zoo"));
 }
 
 TEST_F(VerifyTest, AnEntryThatWasNotMeasuredFailsTheVerdict) {
-  options_.zoo = {GoodEntry("a"), GoodEntry("b")};
+  zoo_ = {GoodEntry("a"), GoodEntry("b")};
   const std::vector<Gate> gates = ParseGates(
       R"({"schema": "oscar.gates/1", "gates": [{"name": "g", "scheme": "bf16",
           "metric": "attention_kl", "comparison": "==", "bound": 0}]})",

@@ -36,10 +36,11 @@ Value RunVerify(const VerifyOptions& options, const RunContext& context) {
   };
   TraceVerifyOptions traces = options.traces;
   std::vector<std::string> served_notes;
-  ApplyServed(options.served, ReadEntries(traces.zoo), traces.method, served_notes);
+  const EntrySet entries = ReadEntries(options.zoo);
+  ApplyServed(options.served, entries, traces.method, served_notes);
   std::optional<ModelVerification> model;
-  if (with_model) model.emplace(options.model, traces);
-  if (with_traces) timed("traces", [&] { verification = VerifyTraces(traces, context); });
+  if (with_model) model.emplace(options.model, traces, entries);
+  if (with_traces) timed("traces", [&] { verification = VerifyTraces(traces, entries, context); });
   if (model) timed("model", [&] { model->Run(context, verification); });
   verification.notes.insert(verification.notes.begin(), served_notes.begin(), served_notes.end());
   verification.times["seconds"] = std::move(seconds);

@@ -1,6 +1,7 @@
 // The use case of oscar-verify: zoo entries against held-out traces, the model, or both.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +15,9 @@
 namespace oscar {
 
 struct VerifyOptions {
-  TraceVerifyOptions traces;  // no traces given: the model only
-  ModelVerifyOptions model;   // no model given: traces only
+  std::vector<std::filesystem::path> zoo;  // folders; may be empty: baselines only
+  TraceVerifyOptions traces;               // no traces given: the model only
+  ModelVerifyOptions model;                // no model given: traces only
   // Over `traces.method`, see ApplyServed.
   ServedSettings served;
 };

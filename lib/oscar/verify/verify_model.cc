@@ -140,17 +140,18 @@ struct ModelVerification::Impl {
   Value settings;
   std::vector<std::string> notes;
 
-  Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared);
+  Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
+       const EntrySet& entries);
 };
 
-ModelVerification::Impl::Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared)
+ModelVerification::Impl::Impl(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
+                              const EntrySet& entries)
     : model(OpenModel(options.model)), shapes(ShapesOf(model->config())), device(options.device) {
   CheckDevice(device);
   Value identity;
   identity["model_id"] = model->model_id();
   identity["config_hash"] = model->config_hash();
   identity["weights_fingerprint"] = WeightsFingerprint(*model);
-  const EntrySet entries = ReadEntries(shared.zoo);
   for (const ZooEntry& entry : entries.entries) {
     CheckSameModel(entry, identity, shapes, "the model", notes);
   }
@@ -178,8 +179,8 @@ ModelVerification::Impl::Impl(const ModelVerifyOptions& options, const TraceVeri
 }
 
 ModelVerification::ModelVerification(const ModelVerifyOptions& options,
-                                     const TraceVerifyOptions& shared)
-    : impl_(std::make_unique<const Impl>(options, shared)) {}
+                                     const TraceVerifyOptions& shared, const EntrySet& entries)
+    : impl_(std::make_unique<const Impl>(options, shared, entries)) {}
 ModelVerification::~ModelVerification() = default;
 
 void ModelVerification::Run(const RunContext& context, Verification& verification) const {

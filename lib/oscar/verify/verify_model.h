@@ -30,7 +30,8 @@ class ModelVerification {
   // The schemes, controls and the overlap rule are those of `shared`. Throws what OpenModel and
   // LoadText throw; Error(kMismatch) for rotations of another model and for text seen in
   // calibration; Error(kUsage) for schemes that do not fit; Error(kDevice) without the device.
-  ModelVerification(const ModelVerifyOptions& options, const TraceVerifyOptions& shared);
+  ModelVerification(const ModelVerifyOptions& options, const TraceVerifyOptions& shared,
+                    const EntrySet& entries);
   ~ModelVerification();
 
   // Runs the model and adds hidden_error, next_token_kl, top1_agreement and perplexity_ratio to

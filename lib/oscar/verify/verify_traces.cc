@@ -149,13 +149,13 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
   return settings;
 }
 
-Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context) {
+Verification VerifyTraces(const TraceVerifyOptions& options, const EntrySet& entries,
+                          const RunContext& context) {
   if (options.traces.empty()) throw Error(ErrorCode::kUsage, "no trace was given");
   Verification result;
   std::unique_ptr<KernelBackend> backend;  // before hours of reading
   if (NamesKernels(options.device)) backend = MakeKernelBackend(options.device, context.threads);
   const TraceSet set(options.traces);
-  const EntrySet entries = ReadEntries(options.zoo);
   const std::map<int, LayerShape> shapes = ShapesOf(set);
   for (const ZooEntry& entry : entries.entries) {
     CheckSameModel(entry, set.traces().front().header().manifest, shapes, "the traces",

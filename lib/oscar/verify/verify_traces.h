@@ -15,11 +15,12 @@
 
 namespace oscar {
 
+struct EntrySet;  // belonging.h
+
 struct TraceVerifyOptions {
-  std::vector<std::filesystem::path> zoo;     // folders; may be empty: baselines only
   std::vector<std::filesystem::path> traces;  // held-out traces, at least one
-  // "all", or names of the table of methods; "oscar" stands for every entry of `zoo`, and the full
-  // name of a scheme ("oscar:<tag>") for one of them.
+  // "all", or names of the table of methods; "oscar" stands for every zoo entry, and the full name
+  // of a scheme ("oscar:<tag>") for one of them.
   std::vector<std::string> schemes = {"all"};
   MethodSettings method;  // windows, group size, scale type, clip mode, as served
   int64_t positions = 128;
@@ -43,13 +44,14 @@ struct Verification {
 };
 
 // Reads and checks everything, then measures. Throws
-//   Error(kUsage)     unknown scheme, settings that do not fit, an entry or sequence given twice,
-//   Error(kMismatch)  another model's rotations, swapped K and V, text seen in calibration (unless
-//                     allowed; the hint names the option),
+//   Error(kUsage)     unknown scheme, settings that do not fit, a sequence given twice,
+//   Error(kMismatch)  another model's rotations, text seen in calibration (unless allowed; the hint
+//                     names the option),
 //   Error(kData)      no position is quantised, no rows,
 //   Error(kDevice)    no such device; Error(kUnsupported) for shapes that the kernels do not take,
-// and what ReadZooEntry and TraceReader throw. `progress` gets the work, warnings go to `notes`.
-Verification VerifyTraces(const TraceVerifyOptions& options, const RunContext& context);
+// and what TraceReader throws. `progress` gets the work, warnings go to `notes`.
+Verification VerifyTraces(const TraceVerifyOptions& options, const EntrySet& entries,
+                          const RunContext& context);
 
 // The report's `settings`; bits per element are counted at a context of `context_tokens`.
 Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens);
@@ -58,7 +60,6 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
 std::string ExactLayersNote(const std::vector<int>& layers);
 
 // The report's `inputs.zoo`: tags and hashes of the files.
-struct EntrySet;
 Value DescribeEntries(const EntrySet& entries);
 
 // Throws Error(kUnsupported) naming `where`, layer and head dim when a scheme among `names` stores

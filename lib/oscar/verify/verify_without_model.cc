@@ -7,7 +7,8 @@ namespace oscar {
 struct ModelVerification::Impl {};
 
 ModelVerification::ModelVerification(const ModelVerifyOptions& /*options*/,
-                                     const TraceVerifyOptions& /*shared*/) {
+                                     const TraceVerifyOptions& /*shared*/,
+                                     const EntrySet& /*entries*/) {
   throw Error(ErrorCode::kUnsupported, "this build has no LibTorch, so it cannot run a model",
               "build with -DOSCAR_TORCH=ON, or verify on traces");
 }
