@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -684,6 +685,24 @@ TEST(GoodInput, AShortTextIsSaidInTheSummary) {
   arguments[5] = "64";
   EXPECT_THAT(test::Run("oscar-dump", arguments, folder / "run").out,
               testing::Not(HasSubstr("asked for")));
+}
+
+// Bits of a scheme depend on the context; a table of traces and model has one.
+TEST(GoodInput, AllRowsCountBitsAtTheContextOfTheTraces) {
+  const Inputs& inputs = Inputs::Get();
+  const test::ProcessResult result = test::Run(
+      "oscar-verify",
+      {"--traces", inputs.Resolve("@heldout"), "--model", inputs.Resolve("@model"), "--text",
+       inputs.Resolve("@heldout.txt"), "--tokens", "96", "--window", "48", "--sink", "3",
+       "--recent", "17", "--schemes", "naive", "--model-schemes", "hadamard", "--json"},
+      test::FreshFolder("good_input_bits"));
+  const Value record = Value::FromJson(result.out, "standard output");
+  EXPECT_GT(record.At("settings").At("context_tokens").AsInt(), 48) << result.err;
+  std::map<std::string, double> bits;
+  for (const Value& scheme : record.At("schemes").AsArray()) {
+    bits[scheme.At("name").AsString()] = scheme.At("bits_per_element").AsDouble();
+  }
+  EXPECT_EQ(bits.at("hadamard"), bits.at("naive"));  // only the model ran hadamard
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, BadInput, testing::ValuesIn(Cases()),
