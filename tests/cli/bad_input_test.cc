@@ -1,9 +1,11 @@
 // Bad input to whole programs: one clear error, the documented exit code, nothing written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -50,14 +52,19 @@ class Inputs {
     if (word == "@dump") {
       return (test::OfficialVectors() / "calibration" / "A1_d16" / "dump").string();
     }
+    if (word == "@pipe") return pipe_.string();
     return (folder_ / word.substr(1)).string();
   }
   const fs::path& folder() const { return folder_; }
   const fs::path& out() const { return out_; }
 
  private:
-  Inputs() : folder_(test::FreshFolder("bad_input")), out_(folder_ / "out") {
+  Inputs()
+      : folder_(test::FreshFolder("bad_input")),
+        out_(folder_ / "out"),
+        pipe_(test::FreshFolder("bad_input_pipe") / "pipe") {
     fs::create_directories(out_);
+    if (::mkfifo(pipe_.c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
     WriteText();
     Make("oscar-dump", Dump("text.txt", "trace"));
     Make("oscar-dump", Dump("heldout.txt", "heldout"));
@@ -155,6 +162,7 @@ class Inputs {
   }
 
   fs::path folder_, out_;
+  fs::path pipe_;  // in a folder of its own: nobody can take a snapshot of its content
 };
 
 std::vector<Case> Cases() {
@@ -544,10 +552,9 @@ std::vector<Case> Cases() {
        {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--html", "r", "--report", "./r"},
        kUsage,
        "same file"},
-      {"VerifyReportIsADevice",
+      {"VerifyReportIsAPipe",
        "oscar-verify",
-       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--force", "--report",
-        "/dev/null"},
+       {"--traces", "@heldout", "--sink", "4", "--recent", "16", "--force", "--report", "@pipe"},
        kFailed,
        "special file"},
       {"VerifyReportAndPageInOneFileByOtherNames",
