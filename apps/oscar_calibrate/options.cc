@@ -138,9 +138,7 @@ CalibrateOptions ToOptions(const CalibrateArguments& a, bool force) {
   options.clip.queries = a.clip_positions;
   options.windows = {a.sink, a.recent, a.flush};
   options.group_size = a.group_size;
-  options.scale_type = a.scale_dtype == "f16"    ? ScaleType::kF16
-                       : a.scale_dtype == "bf16" ? ScaleType::kBF16
-                                                 : ScaleType::kF32;
+  options.scale_type = ScaleTypeFromName(a.scale_dtype).value();  // the table has checked it
   options.model_name = a.model_name;
   options.out = a.out;
   options.force = force;

@@ -3,7 +3,6 @@
 
 #include "oscar/cli/program.h"
 #include "oscar/core/files.h"
-#include "oscar/core/outputs.h"
 #include "oscar/metrics/selftest.h"
 #include "oscar/report/bench_report.h"
 #include "oscar/report/selftest_report.h"
@@ -21,8 +20,7 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
     const oscar::Value record = oscar::SelfTestRecord(ToValue(oscar::RunMetricSelfTests()));
     return {oscar::SelfTestText(record), record, record.At("verdict") == oscar::Value("pass")};
   }
-  oscar::RefuseInputsAsOutputs({common.config}, {arguments.html, arguments.report});
-  oscar::CheckOutputs(arguments, common.force);
+  CheckOutputs(arguments, common);
   const oscar::Value record = RunVerify(ToOptions(arguments), context);
   std::vector<oscar::TextFile> files;
   if (!arguments.html.empty()) files.push_back({arguments.html, oscar::VerifyHtml(record)});
@@ -34,7 +32,7 @@ Outcome Verify(const oscar::VerifyArguments& arguments, const CommonOptions& com
 
 Outcome Bench(const oscar::BenchArguments& arguments, const CommonOptions& common,
               const oscar::RunContext& context) {
-  oscar::CheckOutput(arguments.report, common.force);
+  CheckOutputs(arguments, common);
   const oscar::Value record = oscar::RunBench(ToOptions(arguments), arguments.device, context);
   if (!arguments.report.empty()) oscar::WriteTextFile(arguments.report, record.ToJson(2) + "\n");
   return {oscar::BenchText(record), record, true};

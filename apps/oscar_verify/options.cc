@@ -192,10 +192,11 @@ cli::OptionTable VerifyTable(VerifyArguments& a) {
   return table;
 }
 
-void CheckOutput(const std::string& file, bool force) {
+namespace {
+
+void CheckOutput(const std::filesystem::path& path, bool force) {
   namespace fs = std::filesystem;
-  if (file.empty()) return;
-  const fs::path path = file;
+  if (path.empty()) return;
   const auto refuse = [&](const char* why, const char* hint) {
     throw Error(ErrorCode::kIo, path.string() + why, hint);
   };
@@ -207,7 +208,14 @@ void CheckOutput(const std::string& file, bool force) {
   }
 }
 
-void CheckOutputs(const VerifyArguments& arguments, bool force) {
+}  // namespace
+
+void CheckOutputs(const BenchArguments& arguments, const cli::CommonOptions& common) {
+  RefuseInputsAsOutputs({common.config}, {arguments.report});
+  CheckOutput(arguments.report, common.force);
+}
+
+void CheckOutputs(const VerifyArguments& arguments, const cli::CommonOptions& common) {
   namespace fs = std::filesystem;
   const auto resolved = [](const std::string& path) {
     return fs::weakly_canonical(fs::absolute(path));
@@ -216,12 +224,14 @@ void CheckOutputs(const VerifyArguments& arguments, bool force) {
       resolved(arguments.html) == resolved(arguments.report)) {
     throw Error(ErrorCode::kUsage, "--html and --report name the same file");
   }
-  std::vector<fs::path> inputs = {arguments.model, arguments.gates};
+  std::vector<fs::path> inputs = {common.config, arguments.model, arguments.gates};
   for (const auto* list : {&arguments.zoo, &arguments.traces, &arguments.text}) {
     inputs.insert(inputs.end(), list->begin(), list->end());
   }
   RefuseInputsAsOutputs(inputs, {arguments.html, arguments.report});
-  for (const std::string& file : {arguments.html, arguments.report}) CheckOutput(file, force);
+  for (const std::string& file : {arguments.html, arguments.report}) {
+    CheckOutput(file, common.force);
+  }
 }
 
 VerifyOptions ToOptions(const VerifyArguments& a) {
@@ -233,7 +243,7 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
   o.served.sink = Count("--sink", a.sink, 0, kMany);
   o.served.recent = Count("--recent", a.recent, 0, kMany);
   o.served.group_size = Count("--group-size", a.group_size, 0, 1 << 16);
-  o.served.scale_type = ScaleTypeOf(a.scale_dtype);
+  o.served.scale_type = ScaleTypeFromName(a.scale_dtype);
   o.served.flush = Count("--flush", a.flush, 1, kMany);
   o.traces.method.use_windows = a.windows == "on";
   o.traces.method.clip_mode = a.clip_mode == "bisect" ? ClipMode::kBisect : ClipMode::kSort;

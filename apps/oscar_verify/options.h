@@ -28,12 +28,10 @@ cli::OptionTable VerifyTable(VerifyArguments& arguments);
 // Throws Error(kUsage) for a --clip that is no pair, a count that is neither auto nor a number, and
 // an option of the model without --model.
 VerifyOptions ToOptions(const VerifyArguments& arguments);
-// Refuses a file that could not be written, before hours of work and not after them: kIo when it
-// exists and `force` is not set, or its folder does not. An empty name passes.
-void CheckOutput(const std::string& file, bool force);
-// Refuses files for --html and --report that could not be written, before hours of work and not
-// after them: kUsage when both are one file, kIo when one exists and `force` is not set.
-void CheckOutputs(const VerifyArguments& arguments, bool force);
+// Refuses files for --html and --report that could not be written or would destroy something,
+// before hours of work and not after them: kUsage when both are one file or one is an input, kIo
+// when one exists without --force, is no plain file, or its folder does not exist.
+void CheckOutputs(const VerifyArguments& arguments, const cli::CommonOptions& common);
 
 // oscar-verify bench.
 struct BenchArguments {
@@ -50,6 +48,7 @@ struct BenchArguments {
 };
 
 cli::OptionTable BenchTable(BenchArguments& arguments);
+void CheckOutputs(const BenchArguments& arguments, const cli::CommonOptions& common);
 // Throws Error(kUsage) for a list that holds no whole numbers, with K or M (1024, 1024 K) behind.
 BenchOptions ToOptions(const BenchArguments& arguments);
 

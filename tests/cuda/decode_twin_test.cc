@@ -169,23 +169,6 @@ TEST(DecodeTwin, ReadsWhatTheWriteTwinWrote) {
   }
 }
 
-TEST(DecodeShapeCheck, NamesWhatItRefuses) {
-  const auto message = [](const DecodeShape& shape) -> std::string {
-    try {
-      CheckDecodeShape(shape);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message(Shape(8, 2)), "");
-  EXPECT_NE(message(Shape(8, 2, 256, 8)).find("8 groups"), std::string::npos);
-  EXPECT_NE(message(Shape(8, 2, 96)).find("head size 96"), std::string::npos);
-  EXPECT_NE(message(Shape(17, 1)).find("17 query heads"), std::string::npos);
-  EXPECT_NE(message(Shape(9, 2)).find("9 query heads"), std::string::npos);
-  EXPECT_NE(message(Shape(8, 2, 128, 1, DType::kI32)).find("i32"), std::string::npos);
-}
-
 TEST(DecodeTwin, SplitsDoNotMatter) {
   DecodeCase c(Shape(8, 2), {{500, 40}, {33, 0}}, 8);
   const DecodeResult one = Twin(c, 1);

@@ -135,6 +135,8 @@ TEST(Plan, UnsupportedShapesAreRefusedByName) {
   };
   EXPECT_NE(message(Shape(32, 8, 96)).find("head size 96"), std::string::npos);
   EXPECT_NE(message(Shape(33, 8)).find("33 query heads"), std::string::npos);
+  EXPECT_NE(message(Shape(9, 2)).find("9 query heads"), std::string::npos);
+  EXPECT_NE(message(Shape(17, 1)).find("17 query heads"), std::string::npos);
   EXPECT_NE(message(Shape(32 * 17, 32)).find("17 query heads per KV head"), std::string::npos);
   DecodeShape groups = Shape(32, 8);
   groups.cache.groups = 8;
@@ -145,8 +147,11 @@ TEST(Plan, UnsupportedShapesAreRefusedByName) {
   DecodeShape type = Shape(32, 8);
   type.cache.scale_type = DType::kI8;
   EXPECT_NE(message(type).find("i8"), std::string::npos);
+  type.cache.scale_type = DType::kI32;
+  EXPECT_NE(message(type).find("i32"), std::string::npos);
   EXPECT_THROW(PlanDecode(Shape(32, 8), std::vector<RequestLengths>{{-1, 0}}, 4), Error);
   EXPECT_EQ(message(Shape(32, 8)), "");
+  EXPECT_EQ(message(Shape(8, 2)), "");
 }
 
 TEST(Device, WithoutOneEveryCallSaysSo) {

@@ -70,18 +70,6 @@ std::string_view SignRuleName(SignRule signs) {
   return signs == SignRule::kCanonical ? "canonical" : "solver";
 }
 
-std::string_view ScaleTypeName(ScaleType scale_type) {
-  switch (scale_type) {
-    case ScaleType::kF32:
-      return "f32";
-    case ScaleType::kF16:
-      return "f16";
-    case ScaleType::kBF16:
-      return "bf16";
-  }
-  FailCheck("every scale type has a name", __FILE__, __LINE__);
-}
-
 std::string_view ClipPolicyName(ClipPolicy policy) {
   switch (policy) {
     case ClipPolicy::kSearch:

@@ -58,10 +58,9 @@ struct CalibrateOptions {
 // A target name or "none". Throws Error(kUsage) naming the targets of that side.
 std::optional<Target> TargetOption(const std::string& name, bool key);
 
-std::string_view GroupingName(Grouping grouping);      // "layer", "head"
-std::string_view SignRuleName(SignRule signs);         // "canonical", "solver"
-std::string_view ScaleTypeName(ScaleType scale_type);  // "f32", "f16", "bf16"
-std::string_view ClipPolicyName(ClipPolicy policy);    // "search", "fixed", "off"
+std::string_view GroupingName(Grouping grouping);    // "layer", "head"
+std::string_view SignRuleName(SignRule signs);       // "canonical", "solver"
+std::string_view ClipPolicyName(ClipPolicy policy);  // "search", "fixed", "off"
 
 // "sst_r_h_pbr", or "hadamard" for a data-free side.
 std::string Objective(const std::optional<Target>& target, Composition composition);

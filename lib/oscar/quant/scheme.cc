@@ -1,8 +1,10 @@
 #include "oscar/quant/scheme.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "oscar/core/error.h"
 #include "oscar/quant/windows.h"
@@ -14,7 +16,25 @@ int64_t BitsOf(ScaleType type) { return type == ScaleType::kF32 ? 32 : 16; }
 
 constexpr double kExactBits = 16;
 
+constexpr std::array kScaleTypes = {std::pair{ScaleType::kF32, std::string_view("f32")},
+                                    std::pair{ScaleType::kF16, std::string_view("f16")},
+                                    std::pair{ScaleType::kBF16, std::string_view("bf16")}};
+
 }  // namespace
+
+std::string_view ScaleTypeName(ScaleType type) {
+  for (const auto& [known, name] : kScaleTypes) {
+    if (type == known) return name;
+  }
+  FailCheck("every scale type has a name", __FILE__, __LINE__);
+}
+
+std::optional<ScaleType> ScaleTypeFromName(std::string_view name) {
+  for (const auto& [type, known] : kScaleTypes) {
+    if (name == known) return type;
+  }
+  return std::nullopt;
+}
 
 void QuantiserSpec::Validate(int64_t dim) const {
   const auto refuse = [](const std::string& what) { throw Error(ErrorCode::kUsage, what); };

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "oscar/core/layer.h"
@@ -17,6 +19,9 @@ namespace oscar {
 
 // Type in which scale and zero are stored; codes are always computed from the float32 values.
 enum class ScaleType { kF32, kF16, kBF16 };
+// "f32", "f16" or "bf16", in options, manifests and reports; nullopt for another text.
+std::string_view ScaleTypeName(ScaleType type);
+std::optional<ScaleType> ScaleTypeFromName(std::string_view name);
 // kSort: exact order statistic (the public prefill writer). kBisect: the public decode flush.
 enum class ClipMode { kSort, kBisect };
 // kMinMax: affine INT2 between the group's extremes. kLloydMax: the public "Lloyd-Max" mode, only

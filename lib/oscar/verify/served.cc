@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "oscar/core/error.h"
 
@@ -12,10 +10,6 @@ namespace oscar {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;  // of the command line, too
-
-constexpr std::array kScaleTypes = {std::pair{"f32", ScaleType::kF32},
-                                    std::pair{"f16", ScaleType::kF16},
-                                    std::pair{"bf16", ScaleType::kBF16}};
 
 [[noreturn]] void Refuse(const ZooEntry& entry, const std::string& key, const Value& found) {
   throw Error(ErrorCode::kFormat, fmt::format("{}: manifest.json: {} is {}", entry.folder.string(),
@@ -44,13 +38,13 @@ std::optional<ScaleType> ScaleTypeIn(const ZooEntry& entry) {
   const Value* const found = StatedIn(entry, "", "scale_dtype");
   if (found == nullptr) return std::nullopt;
   const std::optional<ScaleType> type =
-      found->is_string() ? ScaleTypeOf(found->AsString()) : std::nullopt;
+      found->is_string() ? ScaleTypeFromName(found->AsString()) : std::nullopt;
   if (!type) Refuse(entry, "scale_dtype", *found);
   return type;
 }
 
 std::string Text(int64_t value) { return fmt::format("{}", value); }
-std::string Text(ScaleType type) { return NameOf(type); }
+std::string Text(ScaleType type) { return std::string(ScaleTypeName(type)); }
 
 // `read` gives an entry's own value.
 template <typename T, typename Read>
@@ -80,20 +74,6 @@ void ApplyOne(const char* option, const std::optional<T>& asked, const EntrySet&
 }
 
 }  // namespace
-
-std::optional<ScaleType> ScaleTypeOf(std::string_view name) {
-  for (const auto& [known, type] : kScaleTypes) {
-    if (name == known) return type;
-  }
-  return std::nullopt;
-}
-
-const char* NameOf(ScaleType type) {
-  for (const auto& [name, known] : kScaleTypes) {
-    if (type == known) return name;
-  }
-  OSCAR_CHECK(false);
-}
 
 void ApplyServed(const ServedSettings& asked, const EntrySet& entries, MethodSettings& method,
                  std::vector<std::string>& notes) {

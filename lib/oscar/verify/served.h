@@ -19,10 +19,6 @@ struct ServedSettings {
   std::optional<ScaleType> scale_type;
 };
 
-// "f32", "f16" or "bf16"; nullopt for another text.
-std::optional<ScaleType> ScaleTypeOf(std::string_view name);
-const char* NameOf(ScaleType type);
-
 // Sets windows, group size and scale type of `method`: what was asked for, else what the manifests
 // say, else what `method` holds. An entry that was made for something else than what is measured is
 // named in `notes`. Throws Error(kUsage) when manifests differ in a setting that was not asked for,

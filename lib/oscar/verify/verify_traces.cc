@@ -14,7 +14,6 @@
 #include "oscar/verify/belonging.h"
 #include "oscar/verify/evaluate.h"
 #include "oscar/verify/evaluate_kernels.h"
-#include "oscar/verify/served.h"
 #include "oscar/zoo/entry.h"
 
 namespace oscar {
@@ -139,7 +138,7 @@ Value DescribeSettings(const TraceVerifyOptions& options, int64_t context_tokens
                     {"flush", method.windows.flush},
                     {"windows", method.use_windows},
                     {"group_size", method.group_size},
-                    {"scale_dtype", NameOf(method.scale_type)},
+                    {"scale_dtype", ScaleTypeName(method.scale_type)},
                     {"clip_mode", method.clip_mode == ClipMode::kSort ? "sort" : "bisect"},
                     {"as_served", method.as_served || NamesKernels(options.device)},
                     {"device", NamesKernels(options.device) ? DeviceKind(options.device) : "cpu"},
