@@ -115,7 +115,7 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.row_slots = Bytes(in.row_slots.data);
   p.q = reinterpret_cast<const uint16_t*>(in.q);
   p.partial_o = workspace.partial_o();
-  p.partial_lse = workspace.partial_lse();
+  p.partial_sums = workspace.partial_sums();
   p.o = out.o;
   p.lse = out.lse;
   p.o_is_bf16 = out.o_type == DType::kBF16 ? 1 : 0;

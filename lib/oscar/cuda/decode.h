@@ -65,7 +65,7 @@ class DecodeWorkspace {
   const int32_t* requests() const { return begins_.As<int32_t>() + blocks_ + 1; }
   const int32_t* partial_begin() const { return requests() + 1; }
   float* partial_o() const { return partial_o_.As<float>(); }
-  float* partial_lse() const { return partial_lse_.As<float>(); }
+  float* partial_sums() const { return partial_sums_.As<float>(); }
   // Counters of the blocks of a launch (DecodeParams).
   uint32_t* done() const { return done_.As<uint32_t>(); }
   // Overwrites the partial results, for tests.
@@ -76,7 +76,7 @@ class DecodeWorkspace {
   int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;
-  DeviceBuffer pieces_, begins_, partial_o_, partial_lse_, done_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_sums_, done_;
 };
 
 // One launch on `stream`, or two: partial attention of every piece, added up by log-sum-exp by the

@@ -5,17 +5,22 @@
 
 namespace oscar {
 
+// The odd bytes of both halves of a word, each in the low byte of its half.
+__device__ __forceinline__ uint32_t OddBytes(uint32_t word) { return __byte_perm(word, 0, 0x4341); }
+
 // a b with a the codes of 16 tokens in words r (ldmatrix), one field and byte parity per step.
-template <typename Body>
+// kWhole: the last step, field 3 of the odd bytes, comes with the bytes' other fields: its product
+// is the sum of those of all four.
+template <bool kWhole, typename Body>
 __device__ __forceinline__ void ForFields(const uint32_t (&r)[4], Body body) {
 #pragma unroll
   for (int parity = 0; parity < 2; ++parity) {
     uint32_t w[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = parity == 0 ? r[i] : r[i] >> 8;
+    for (int i = 0; i < 4; ++i) w[i] = parity == 0 ? r[i] : OddBytes(r[i]);
 #pragma unroll
     for (int field = 0; field < 4; ++field) {
-      const uint32_t mask = 0x00030003U << (2 * field);
+      const uint32_t mask = kWhole && parity == 1 && field == 3 ? ~0U : 0x00030003U << (2 * field);
       body(parity * 4 + field, w[0] & mask, w[1] & mask, w[2] & mask, w[3] & mask);
     }
   }

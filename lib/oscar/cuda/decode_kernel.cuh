@@ -9,6 +9,7 @@
 #include "oscar/cuda/decode_copy_rows.cuh"
 #include "oscar/cuda/decode_launch.h"
 #include "oscar/cuda/decode_merge.cuh"
+#include "oscar/cuda/decode_piece_sum.cuh"
 #include "oscar/cuda/decode_quantised_warp.cuh"
 #include "oscar/cuda/decode_rows_warp.cuh"
 
@@ -30,39 +31,10 @@ __device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
   return piece;
 }
 
-// Writes a piece's result, o / sum and log2-sum-exp2, which the warps of part 0 hold.
-template <typename Warp, int kDim, bool kShared, int kSteps>
-__device__ __forceinline__ void StorePartial(const DecodeParams& p, const PlanPiece& piece,
-                                             const WarpPlace& place, WarpResult<kSteps>& r) {
-  if (place.part != 0) return;
-  if (kShared) r.AddCopies();
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  const int t = lane & 3;
-  const int columns = p.group_size << p.heads_log2;
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    const int column = kShared ? 2 * (t & 1) + c : place.half * 8 + 2 * t + c;
-    const bool present = column < p.group_size;
-    const int64_t row =
-        static_cast<int64_t>(piece.partial) * columns + place.head_in_block * p.group_size + column;
-    const float total = r.sum[c];
-    const float inverse = total > 0 ? __frcp_rn(total) : 0.0F;
-    float* const out = p.partial_o + row * kDim;
-    Warp::ForPairs(r, c, [&](int channel, float x, float y) {
-      if (present)
-        *reinterpret_cast<float2*>(out + channel) = make_float2(x * inverse, y * inverse);
-    });
-    if (present && lane < 4 && (!kShared || t < 2)) {
-      p.partial_lse[row] = total > 0 ? r.max[c] + log2f(total) : -INFINITY;
-    }
-  }
-}
-
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct DecodeBlock {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   static constexpr int kComputing = 32 * Traits::kWarps;
-  static constexpr bool kShared = Traits::kSharedColumns;
 
   const DecodeParams& p;
   char* shared;
@@ -105,23 +77,17 @@ struct DecodeBlock {
     return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
   }
 
-  // Adds a piece's warps up, writes its partial result and adds partial results of its request up.
+  // Adds a piece's warps up and writes its partial result.
   template <typename Warp, typename TierRing>
   __device__ __forceinline__ void Leave(const PlanPiece* at, TierRing& ring,
                                         WarpResult<kDim / 16>& result) {
     const PlanPiece piece = ReadPiece(at);
-    const PieceMerge<Traits, kDim> merge(
-        p, piece,
-        reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers));
-    if (piece.tokens > 0) {
-      const WarpPlace place = Place();
-      ring.WaitFull();
-      result.AddParts(place, kComputing, shared + ring.offset());
-      ring.SignalEmpty();
-      ring.Advance();
-      StorePartial<Warp, kDim, kShared>(p, piece, place, result);
-    }
-    merge.Run();
+    if (piece.tokens == 0) return;
+    const WarpPlace place = Place();
+    ring.WaitFull();
+    PieceSum<Warp, Traits, kDim>(p, piece, place).Run(result, shared + ring.offset());
+    ring.SignalEmpty();
+    ring.Advance();
   }
 
   __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
@@ -180,6 +146,10 @@ struct DecodeBlock {
       } else {
         Rows(at, piece);
       }
+      PieceMerge<Traits, kDim>(
+          p, ReadPiece(at),
+          reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers))
+          .Run();
     });
   }
 };

@@ -63,7 +63,19 @@ struct LaneRow {
   }
 };
 
-// What a warp adds up for one row: o = sum_i 2^(lse_i - M) o_i / sum_i 2^(lse_i - M).
+__device__ __forceinline__ float WarpMax(float x) {
+#pragma unroll
+  for (int s = 16; s > 0; s /= 2) x = fmaxf(x, __shfl_xor_sync(~0U, x, s));
+  return x;
+}
+__device__ __forceinline__ float WarpSum(float x) {
+#pragma unroll
+  for (int s = 16; s > 0; s /= 2) x += __shfl_xor_sync(~0U, x, s);
+  return x;
+}
+
+// What a warp adds up for one row: with the largest maximum M, o = sum_i 2^(max_i - M) o_i /
+// sum_i 2^(max_i - M) sum_i.
 template <int kDim>
 struct MergedRow {
   static constexpr int kPer = kDim / 32;
@@ -91,16 +103,12 @@ struct MergedRow {
       for (int u = 0; u < kBatch; ++u) {
         part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(u, here - 1)) * kDim);
       }
-      const float mine = lane < here ? __ldcg(p.partial_lse + at(lane)) : -INFINITY;
-      float top = fmaxf(max, mine);
-#pragma unroll
-      for (int s = 16; s > 0; s /= 2) top = fmaxf(top, __shfl_xor_sync(~0U, top, s));
-      const float factor = mine > -INFINITY ? Exp2(mine - top) : 0.0F;
+      float2 mine = make_float2(-INFINITY, 0);
+      if (lane < here) mine = __ldcg(reinterpret_cast<const float2*>(p.partial_sums) + at(lane));
+      const float top = WarpMax(fmaxf(max, mine.x));
+      const float factor = mine.x > -INFINITY ? Exp2(mine.x - top) : 0.0F;
       const float old = max > -INFINITY ? Exp2(max - top) : 0.0F;
-      float sum = factor;
-#pragma unroll
-      for (int s = 16; s > 0; s /= 2) sum += __shfl_xor_sync(~0U, sum, s);
-      weight = weight * old + sum;
+      weight = weight * old + WarpSum(factor * mine.y);
       max = top;
 #pragma unroll
       for (int i = 0; i < kPer; ++i) o.x[i] *= old;
@@ -124,17 +132,14 @@ struct MergedRow {
     }
     Divide(max, weight);
   }
-  // Of up to 32 rows of kDim + 4 numbers in shared memory, the log-sum-exp behind the channels.
+  // Of up to 32 rows of kDim + 4 numbers in shared memory: results of the other constructor, the
+  // log-sum-exp behind the channels.
   __device__ __forceinline__ MergedRow(const float* rows, int count) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const float mine = lane < count ? rows[lane * (kDim + 4) + kDim] : -INFINITY;
-    float max = mine;
-#pragma unroll
-    for (int s = 16; s > 0; s /= 2) max = fmaxf(max, __shfl_xor_sync(~0U, max, s));
+    const float max = WarpMax(mine);
     const float factor = mine > -INFINITY ? Exp2(mine - max) : 0.0F;
-    float weight = factor;
-#pragma unroll
-    for (int s = 16; s > 0; s /= 2) weight += __shfl_xor_sync(~0U, weight, s);
+    const float weight = WarpSum(factor);
 #pragma unroll
     for (int j = 0; j < kPer; ++j) o.x[j] = 0;
 #pragma unroll 4

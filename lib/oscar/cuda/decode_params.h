@@ -25,11 +25,12 @@ struct DecodeParams {
   const char* v_rows;
   const char* quantised_slots;
   const char* row_slots;
-  const uint16_t* q;   // [requests, q_heads, dim] bf16
-  float* partial_o;    // [partials, heads per block, group size, dim], divided by the sum
-  float* partial_lse;  // [partials, heads per block, group size], base 2
-  void* o;             // [requests, q_heads, dim]
-  float* lse;          // natural log; may be null
+  const uint16_t* q;  // [requests, q_heads, dim] bf16
+  // [partials, heads per block, group size, dim]: sums of 2^(score - max) value.
+  float* partial_o;
+  float* partial_sums;  // [partials, heads per block, group size, 2]: max, sum of 2^(score - max)
+  void* o;              // [requests, q_heads, dim]
+  float* lse;           // natural log; may be null
   const uint16_t* v_rotation;
   float logit_scale;                               // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot

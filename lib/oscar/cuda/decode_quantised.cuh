@@ -100,27 +100,18 @@ struct QuantisedQueries {
         (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size + (present ? column : 0);
     const uint16_t* q = p.q + row * kDim + 4 * t;
     uint2 raw[kDim / 16];
-    float largest = 0;
 #pragma unroll
     for (int i = 0; i < kDim / 16; ++i) {
       raw[i] = present ? *reinterpret_cast<const uint2*>(q + 16 * i) : make_uint2(0, 0);
     }
-#pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) {
-      largest = fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].x)), fabsf(HighBFloat16(raw[i].x))));
-      largest = fmaxf(largest, fmaxf(fabsf(LowBFloat16(raw[i].y)), fabsf(HighBFloat16(raw[i].y))));
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
     // |q| * up < 2^9, and * 2^6 still fits half precision. Powers of two by their bits.
-    const int biased = min(max(static_cast<int>(__float_as_uint(largest) >> 23), 35), 219);
-    const int exponent = largest > 0 ? 8 + 127 - biased : 0;
-    const float up = __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23);
-    const float down = p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+    const int biased = min(max(LargestExponent(raw), 35), 219);
+    const int exponent = 8 + 127 - biased;
     float sums[kGroups];
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i) sums[i] = 0;
-    Convert(raw, up, sums);
+    Convert(raw, __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23), sums);
+    // down: 2^-exponent in base-2 score units.
+    const float down =
+        p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float s = sums[i] * down;
@@ -135,8 +126,25 @@ struct QuantisedQueries {
   }
 
  private:
+  // The biased exponent of the largest magnitude of the lanes that share a row.
+  __device__ __forceinline__ static int LargestExponent(const uint2 (&raw)[kDim / 16]) {
+    // Magnitudes of bf16 are integers in their order.
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < kDim / 16; ++i) {
+      largest = __vmaxu2(largest, raw[i].x & 0x7fff7fffU);
+      largest = __vmaxu2(largest, raw[i].y & 0x7fff7fffU);
+    }
+    largest = __vmaxu2(largest, __shfl_xor_sync(~0U, largest, 1));
+    largest = __vmaxu2(largest, __shfl_xor_sync(~0U, largest, 2));
+    return static_cast<int>(max(largest & 0xffffU, largest >> 16) >> 7);
+  }
+
+  // Also adds the channels up as they are multiplied: what half precision drops counts nowhere.
   __device__ __forceinline__ void Convert(const uint2 (&raw)[kDim / 16], float up,
                                           float (&sums)[kGroups]) {
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) sums[i] = 0;
 #pragma unroll
     for (int i = 0; i < kDim / 16; ++i) {
       // Channels 16 i + 4 t + 0..3.

@@ -15,6 +15,9 @@ struct QuantisedWarp {
   static constexpr bool kShared = kCols == 4;          // columns 4-7 repeat 0-3
   static constexpr int kScoreTiles = kShared ? 1 : 2;  // of 16 tokens
   static constexpr int kSteps = kDim / 16;
+  // Field 3 of the values' odd bytes is added up with the bytes' other fields, which saves cutting
+  // it out; Finish takes those off. Several groups have a weight per field.
+  static constexpr bool kWholeBytes = kGroups == 1;
 
   QuantisedQueries<kDim, kGroups, kShared> q;
   float o[kSteps][4];
@@ -60,9 +63,9 @@ struct QuantisedWarp {
     }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
-    Pin(key_offset);
-    Pin(value_offset);
-    Pin(scale_offset);
+    PinLane(key_offset);
+    PinLane(value_offset);
+    PinLane(scale_offset);
   }
 
   __device__ __forceinline__ static int ChunksLog2(const DecodeParams& p) {
@@ -139,18 +142,19 @@ struct QuantisedWarp {
       uint32_t r[4];
       LoadMatrix4Transposed(r, values + value_offset);
       const uint32_t r0 = half == 0 ? r[0] : r[2], r1 = half == 0 ? r[1] : r[3];
-      const uint32_t s0 = r0 >> 8, s1 = r1 >> 8;
+      const uint32_t s0 = OddBytes(r0), s1 = OddBytes(r1);
 #pragma unroll
       for (int field = 0; field < 4; ++field) {
         const uint32_t mask = 0x00030003U << (2 * field);
-        multiply(field, field, r0 & mask, s0 & mask, r1 & mask, s1 & mask);
+        const uint32_t odd_mask = kWholeBytes && field == 3 ? ~0U : mask;
+        multiply(field, field, r0 & mask, s0 & odd_mask, r1 & mask, s1 & odd_mask);
       }
     } else {
 #pragma unroll
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[4];
         LoadMatrix4Transposed(r, (values + value_offset + half * SixteenRows(p)) ^ (chunk * 32));
-        ForFields(r, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+        ForFields<kWholeBytes>(r, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
           multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
         });
       }
@@ -216,7 +220,7 @@ struct QuantisedWarp {
 
     // Scores minus the running maximum.
     float score[kScoreTiles][4];
-    float largest_scale = 0;
+    float largest_scale = tile_scales.value[0][0][0].scale;
     bool high = false;
 #pragma unroll
     for (int s = 0; s < kScoreTiles; ++s) {
@@ -297,8 +301,20 @@ struct QuantisedWarp {
     }
   }
 
+  // Leaves field 3 alone in its step (kWholeBytes): rows 8-15 of 64 channels hold the odd bytes.
+  __device__ __forceinline__ void TakeOtherFieldsOff() {
+#pragma unroll
+    for (int c = kDim == 64 ? 2 : 0; c < 4; ++c) {
+#pragma unroll
+      for (int last = kDim == 64 ? 3 : 7; last < kSteps; last += 8) {
+        o[last][c] -= o[last - 3][c] + o[last - 2][c] + o[last - 1][c];
+      }
+    }
+  }
+
   // The output without the factors of the subnormal codes and without its zero term.
-  __device__ __forceinline__ void Finish(WarpResult<kSteps>& result) const {
+  __device__ __forceinline__ void Finish(WarpResult<kSteps>& result) {
+    if constexpr (kWholeBytes) TakeOtherFieldsOff();
     const float down = __frcp_rn(boost);  // exact
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -318,26 +334,19 @@ struct QuantisedWarp {
     }
   }
 
-  // Calls store(channel, x, y) for every pair of channels of column c that the lane holds; lanes of
-  // the columns' copies take the other fields.
-  template <typename Store>
-  __device__ __forceinline__ static void ForPairs(const WarpResult<kSteps>& r, int c, Store store) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int g = lane >> 2, t = lane & 3;
+  // Writes numbers c and c + 2 of steps 4 i + low, x[i], to their channels of a row.
+  template <int kCount>
+  __device__ __forceinline__ static void Store(float* row, const float (&x)[kCount][4], int c,
+                                               int low) {
+    const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
+    float* const at = row + kDim / 4 * low + 2 * g;
+    if constexpr (kDim == 64) {
+      *reinterpret_cast<float2*>(at) = make_float2(x[0][c], x[0][c + 2]);
+    } else {
 #pragma unroll
-    for (int field = 0; field < 4; ++field) {
-      if (kShared && (t >> 1) != (field >> 1)) continue;
-      if constexpr (kDim == 64) {
-        store(16 * field + 2 * g, r.o[field][c], r.o[field][c + 2]);
-      } else {
-#pragma unroll
-        for (int chunk = 0; chunk < kDim / 128; ++chunk) {
-          const float(&even)[4] = r.o[chunk * 8 + field];
-          const float(&odd)[4] = r.o[chunk * 8 + field + 4];
-          const int channel = kDim / 4 * field + 32 * chunk + 2 * g;
-          store(channel, even[c], odd[c]);
-          store(channel + 16, even[c + 2], odd[c + 2]);
-        }
+      for (int i = 0; i < kCount; i += 2) {
+        *reinterpret_cast<float2*>(at + 16 * i) = make_float2(x[i][c], x[i + 1][c]);
+        *reinterpret_cast<float2*>(at + 16 * i + 16) = make_float2(x[i][c + 2], x[i + 1][c + 2]);
       }
     }
   }

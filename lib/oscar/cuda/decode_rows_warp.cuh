@@ -123,19 +123,15 @@ struct RowWarp {
     result.sum[1] = ColumnSum(result.sum[1]);
   }
 
-  // Calls store(channel, x, y) for every pair of channels of column c that the lane holds: lanes of
-  // odd rows hand their first channel over and get their neighbour's second one.
-  template <typename Store>
-  __device__ __forceinline__ static void ForPairs(const WarpResult<kSteps>& r, int c, Store store) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int g = lane >> 2, t = lane & 3;
-    const bool odd = (g & 1) != 0;
+  // Writes numbers c and c + 2 of steps 4 i + low, x[i], to their channels of a row.
+  template <int kCount>
+  __device__ __forceinline__ static void Store(float* row, const float (&x)[kCount][4], int c,
+                                               int low) {
+    float* const at = row + 16 * low + ((static_cast<int>(threadIdx.x) & 31) >> 2);
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const float other = __shfl_xor_sync(~0U, odd ? r.o[s][c] : r.o[s][c + 2], 4);
-      if (kShared && (t >> 1) != (s & 1)) continue;
-      const int channel = 16 * s + (g & ~1) + (odd ? 8 : 0);
-      store(channel, odd ? other : r.o[s][c], odd ? r.o[s][c + 2] : other);
+    for (int i = 0; i < kCount; ++i) {
+      at[64 * i] = x[i][c];
+      at[64 * i + 8] = x[i][c + 2];
     }
   }
 };

@@ -1,4 +1,4 @@
-// The running softmax of one warp, and the sum over the warps of a block. Device code.
+// The running softmax of one warp, and sums over warps. Device code.
 #pragma once
 
 #include "oscar/cuda/decode_limits.h"
@@ -63,11 +63,12 @@ struct WarpResult {
     }
   }
 
-  // Adds the parts of every head up in the warps of part 0. `scratch` holds half of the warps.
+  // Adds the parts of every head up in the warps of parts 0 and 1. `scratch` holds half of the
+  // warps.
   __device__ __forceinline__ void AddParts(const WarpPlace& place, int threads, char* scratch) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int per_part = (threads >> 5) / place.parts;
-    for (int half = place.parts >> 1; half > 0; half >>= 1) {
+    for (int half = place.parts >> 1; half > 1; half >>= 1) {
       const bool gives = place.part >= half && place.part < 2 * half;
       const int to = place.warp - (gives ? half * per_part : 0);
       float4* const area = reinterpret_cast<float4*>(scratch) + to * (kSteps + 1) * 32 + lane;
@@ -95,20 +96,7 @@ struct WarpResult {
         other.sum[1] = x.w;
         Add(other);
       }
-      if (half > 1) SynchroniseThreads(threads);
-    }
-  }
-
-  // Adds columns 4-7, which belong to the heads of columns 0-3, where the warps share columns.
-  __device__ __forceinline__ void AddCopies() {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      sum[c] += __shfl_xor_sync(~0U, sum[c], 2);
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        o[s][c] += __shfl_xor_sync(~0U, o[s][c], 2);
-        o[s][c + 2] += __shfl_xor_sync(~0U, o[s][c + 2], 2);
-      }
+      SynchroniseThreads(threads);
     }
   }
 };

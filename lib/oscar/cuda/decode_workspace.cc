@@ -25,7 +25,7 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   pieces_ = DeviceBuffer(pieces * static_cast<int64_t>(sizeof(PlanPiece)));
   begins_ = DeviceBuffer((blocks_ + 1 + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
-  partial_lse_ = DeviceBuffer(pieces * columns * 4);
+  partial_sums_ = DeviceBuffer(pieces * columns * 8);
   done_ = DeviceBuffer(max_requests * head_blocks * 4);
   done_.Fill(0);
 }
@@ -57,7 +57,7 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
 
 void DecodeWorkspace::PoisonPartials(uint8_t value) {
   partial_o_.Fill(value);
-  partial_lse_.Fill(value);
+  partial_sums_.Fill(value);
 }
 
 }  // namespace oscar

@@ -16,6 +16,12 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
 __device__ __forceinline__ void Pin(uint32_t& x) { asm volatile("" : "+r"(x)); }
 __device__ __forceinline__ void Pin(const char*& x) { asm volatile("" : "+l"(x)); }
 
+// The same for what ptxas, too, would rather work out anew in a loop: it does not see through a
+// shuffle. By all lanes.
+__device__ __forceinline__ void PinLane(uint32_t& x) {
+  x = __shfl_sync(~0U, x, static_cast<int>(threadIdx.x) & 31);
+}
+
 // base + index * stride, in one instruction.
 __device__ __forceinline__ const char* AddressOf(const char* base, uint32_t index,
                                                  uint32_t stride) {
