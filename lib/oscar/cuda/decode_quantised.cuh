@@ -34,8 +34,8 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at, ScaleKind kind) 
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(packed) : "r"(at));
     if (kind == ScaleKind::kF16) {
       // Constant rows overflow half precision; an infinity counts as the largest number.
-      const float2 pair = UnpackHalf(packed);
-      return {fminf(pair.x, 65504.0F), fminf(fmaxf(pair.y, -65504.0F), 65504.0F)};
+      const float2 pair = UnpackHalf(LimitMagnitudes(packed, 0x7bff7bffU));
+      return {pair.x, pair.y};
     }
     return {LowBFloat16(packed), HighBFloat16(packed)};
   }

@@ -163,6 +163,13 @@ __device__ __forceinline__ float2 UnpackHalf(uint32_t packed) {
   return __half22float2(*reinterpret_cast<const __half2*>(&packed));
 }
 
+// Both halves with magnitudes of at most those of `limit`, whose signs are plus.
+__device__ __forceinline__ uint32_t LimitMagnitudes(uint32_t packed, uint32_t limit) {
+  uint32_t limited;
+  asm("min.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(limited) : "r"(packed), "r"(limit));
+  return limited;
+}
+
 __device__ __forceinline__ uint32_t PackBFloat16(float low, float high) {
   const __nv_bfloat162 packed = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&packed);
