@@ -14,7 +14,7 @@ inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9
 // registers move from one kind to the other.
 inline constexpr int kCopyWarps = 4;
 // Partial results of a request, on average, above which a kernel of its own adds them up.
-inline constexpr int kFewPartials = 16;
+inline constexpr int kFewPartials = 20;
 
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
