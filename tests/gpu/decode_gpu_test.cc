@@ -224,6 +224,24 @@ TEST(DecodeGpu, SamePlanSameBits) {
   }
 }
 
+// Launches that begin while those before run, for few requests and for many.
+TEST(DecodeGpu, SettledCachesMayBeFetchedEarly) {
+  OSCAR_NEED_DEVICE();
+  for (const std::vector<RequestLengths>& lengths :
+       {std::vector<RequestLengths>{{6000, 320}},
+        std::vector<RequestLengths>(40, RequestLengths{700, 30})}) {
+    DecodeCase c(Shape(32, 8), lengths, 22);
+    DeviceDecode device(c);
+    device.inputs().quantised_settled = device.inputs().rows_settled = true;
+    device.Run();
+    for (int i = 0; i < 20; ++i) {
+      LaunchDecode(device.workspace(), device.inputs(), device.outputs(), device.stream().get());
+    }
+    device.stream().Synchronize();
+    EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound) << lengths.size();
+  }
+}
+
 TEST(DecodeGpu, GraphFollowsNewPlans) {
   OSCAR_NEED_DEVICE();
   DecodeCase c(Shape(32, 8), {{3000, 320}, {700, 7}}, 14);

@@ -99,6 +99,7 @@ class ModelStep {
     LaunchWrite(cache, {jobs, int2 ? size_t{3} : size_t{2}}, stream);
     DecodeInputs in = pool_.Inputs(a, layer);
     in.q = int2 ? q_.As<BFloat16>() : jobs[2].rows;
+    in.quantised_settled = true;  // a step writes to the bf16 ring only
     LaunchDecode(workspace_, in, {decoder_.attention_output(), DType::kBF16, lse_.As<float>()},
                  stream);
   }

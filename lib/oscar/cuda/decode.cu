@@ -140,6 +140,9 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.row_slot_log2 = SlotLog2(in.row_slots);
   const DecodePlan& plan = workspace.plan();
   p.merge_apart = plan.partials() > kFewPartials * plan.requests * plan.head_blocks ? 1 : 0;
+  const int early = p.merge_apart != 0 ? 1 : kEarlyStages;
+  p.quantised_early = in.quantised_settled ? early : 0;
+  p.rows_early = in.rows_settled ? early : 0;
   return p;
 }
 

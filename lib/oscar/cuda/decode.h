@@ -35,6 +35,12 @@ struct DecodeInputs {
   // by its transpose, o R_V^T. nullptr leaves the output in the cache's coordinates.
   const BFloat16* v_rotation = nullptr;
   bool v_rotation_per_head = false;
+  // Whether the first quantised tokens, or bf16 rows, may be fetched while launches before this one
+  // still run, as launches of this library do: true where none of them writes what this call reads,
+  // back to the last launch that began after all before it were done (kernels of other libraries,
+  // copies). Queries are always waited for.
+  bool quantised_settled = false;
+  bool rows_settled = false;
 };
 
 struct DecodeOutputs {

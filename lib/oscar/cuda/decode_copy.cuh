@@ -205,19 +205,26 @@ __device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const 
   const int steps = (Traits::kWarps * kQuantisedWarpTokens / kQuantisedStep) >>
                     (HeadsLog2<kHeadsLog2>(p) + HalvesLog2<Traits>(p));
   const int end = -kTokens * warp;  // where `left` says that nothing of the piece is left
-  WaitForPredecessors();
+  int left = piece.tokens + end;
+  // What may be fetched early, then the rest.
+  int until = max(left - p.quantised_early * steps * kQuantisedStep, end);
 #pragma unroll 1
-  for (int left = piece.tokens + end; left > end;) {
-    rings.quantised.WaitEmpty();
-    const uint32_t stage = rings.quantised.address();
+  for (;; until = end) {
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      copier.Copy(stage, step, lane, slots, left);
-      slots.Advance(p.quantised_slot_log2);
-      left -= kQuantisedStep;
+    while (left > until) {
+      rings.quantised.WaitEmpty();
+      const uint32_t stage = rings.quantised.address();
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        copier.Copy(stage, step, lane, slots, left);
+        slots.Advance(p.quantised_slot_log2);
+        left -= kQuantisedStep;
+      }
+      rings.quantised.SignalFull();
+      rings.quantised.Advance();
     }
-    rings.quantised.SignalFull();
-    rings.quantised.Advance();
+    if (left <= end) break;
+    WaitForPredecessors();
   }
   // A stage for the results of the piece's warps.
   rings.quantised.WaitEmpty();

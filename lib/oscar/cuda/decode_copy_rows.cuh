@@ -52,9 +52,10 @@ __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanP
   const int64_t at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2);
   const int tile_tokens = (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + HalvesLog2<Traits>(p));
   const int end = -kTokens * warp;
-  WaitForPredecessors();
+  int early = p.rows_early;
 #pragma unroll 1
-  for (int left = piece.tokens + end, side = 0; left > end;) {
+  for (int left = piece.tokens + end, side = 0; left > end; --early) {
+    if (early == 0) WaitForPredecessors();
     rings.rows.WaitEmpty();
     const uint32_t stage = rings.rows.address();
     const char* const source = (side == 0 ? p.k_rows : p.v_rows) + at;

@@ -16,6 +16,11 @@ inline constexpr int kCopyWarps = 4;
 // Partial results of a request, on average, above which a kernel of its own adds them up.
 inline constexpr int kFewPartials = 20;
 
+// Stages that are fetched before the launches before are done, where that is allowed: a ring full
+// of them. Only one where the launch before adds partial results up apart, as may be expected where
+// this one does: more would be in its way.
+inline constexpr int kEarlyStages = 8;
+
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
 constexpr int DecodeWarps(int64_t dim, int64_t groups) {

@@ -48,6 +48,8 @@ struct DecodeParams {
   int32_t rotation_per_head;
   int32_t o_is_bf16;
   int32_t merge_apart;  // another kernel adds partial results up
+  // Stages of a piece that are fetched without waiting for the launches before.
+  int32_t quantised_early, rows_early;
 };
 
 }  // namespace oscar
