@@ -224,12 +224,13 @@ TEST(DecodeGpu, SamePlanSameBits) {
   }
 }
 
-// Launches that begin while those before run, for few requests and for many.
+// Launches that begin while those before run, for few requests and for many; blocks have more tiles
+// than they may fetch early.
 TEST(DecodeGpu, SettledCachesMayBeFetchedEarly) {
   OSCAR_NEED_DEVICE();
   for (const std::vector<RequestLengths>& lengths :
-       {std::vector<RequestLengths>{{6000, 320}},
-        std::vector<RequestLengths>(40, RequestLengths{700, 30})}) {
+       {std::vector<RequestLengths>{{40000, 320}},
+        std::vector<RequestLengths>(40, RequestLengths{2500, 30})}) {
     DecodeCase c(Shape(32, 8), lengths, 22);
     DeviceDecode device(c);
     device.inputs().quantised_settled = device.inputs().rows_settled = true;

@@ -140,7 +140,9 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.row_slot_log2 = SlotLog2(in.row_slots);
   const DecodePlan& plan = workspace.plan();
   p.merge_apart = plan.partials() > kFewPartials * plan.requests * plan.head_blocks ? 1 : 0;
-  const int early = p.merge_apart != 0 ? 1 : kEarlyStages;
+  // A ring full of stages; one where the launch before adds partial results up apart, as may be
+  // expected where this one does: more would be in its way.
+  const int early = p.merge_apart != 0 ? 1 : kMaxStages;
   p.quantised_early = in.quantised_settled ? early : 0;
   p.rows_early = in.rows_settled ? early : 0;
   return p;

@@ -16,10 +16,8 @@ inline constexpr int kCopyWarps = 4;
 // Partial results of a request, on average, above which a kernel of its own adds them up.
 inline constexpr int kFewPartials = 20;
 
-// Stages that are fetched before the launches before are done, where that is allowed: a ring full
-// of them. Only one where the launch before adds partial results up apart, as may be expected where
-// this one does: more would be in its way.
-inline constexpr int kEarlyStages = 8;
+// The most stages of a ring.
+inline constexpr int kMaxStages = 8;
 
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
 // 0.5 dim registers a thread, several groups some 60 more.
@@ -67,7 +65,7 @@ struct DecodeTraits {
   static constexpr int kBarrierBytes = 256;
   static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes;
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
-  static constexpr int kStages = Min(kBudget / kStageBytes, 8);
+  static constexpr int kStages = Min(kBudget / kStageBytes, kMaxStages);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);
   static_assert(kStages >= 3 && kRowStages >= 3,
                 "too little shared memory to keep loads in flight");
