@@ -184,6 +184,7 @@ TEST(DecodeGpu, HardRows) {
   ExpectHardCasesClose(Shape(32, 8), 2000);
   // In half precision the zeros of constant rows are infinite.
   ExpectHardCasesClose(Shape(16, 4, 128, 1, DType::kF16), 500);
+  ExpectHardCasesClose(Shape(32, 2), 700);
   ExpectHardCasesClose(Shape(4, 2, 64), 500);
   ExpectHardCasesClose(Shape(16, 2, 256), 300);
 }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "oscar/cuda/decode_limits.h"
+
 namespace oscar {
 
 // The odd bytes of both halves of a word, each in the low byte of its half.
@@ -25,39 +27,40 @@ __device__ __forceinline__ void ForFields(const uint32_t (&r)[4], Body body) {
     }
   }
 }
+
+// Where the keys' field `field` stands in an operand, see kKeyFieldBits.
+__device__ __forceinline__ int KeyFieldBit(int field) {
+  return static_cast<int>(kKeyFieldBits >> (4 * field)) & 15;
+}
+// Field `field` of a word of keys in its place. `raise`: 16.
+__device__ __forceinline__ uint32_t CutKeyField(uint32_t word, int field, uint32_t raise) {
+  const uint32_t moved = field < 3 ? word * raise : field < 5 ? word : word >> 6;
+  return moved & (0x00030003U << KeyFieldBit(field));
+}
+
+// As ForFields, for two sets of words of keys.
 template <typename Body>
-__device__ __forceinline__ void ForFieldsOfTwo(uint32_t (&r)[2][4], Body body) {
+__device__ __forceinline__ void ForKeyFields(const uint32_t (&r)[2][4], uint32_t raise, Body body) {
 #pragma unroll
-  for (int parity = 0; parity < 2; ++parity) {
-    if (parity == 1) {
+  for (int field = 0; field < 8; ++field) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < 2; ++half) {
+      uint32_t w[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) r[half][i] = r[half][i] >> 8;
-      }
-    }
-#pragma unroll
-    for (int field = 0; field < 4; ++field) {
-      const uint32_t mask = 0x00030003U << (2 * field);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t w[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) w[i] = r[half][i] & mask;
-        body(half, parity * 4 + field, w[0], w[1], w[2], w[3]);
-      }
+      for (int i = 0; i < 4; ++i) w[i] = CutKeyField(r[half][i], field, raise);
+      body(half, field, w[0], w[1], w[2], w[3]);
     }
   }
 }
 
-// 64 channels: words of two 8-token matrices; both parities make one step.
+// Keys of 64 channels: words of two 8-token matrices; both parities make one step.
 template <typename Body>
-__device__ __forceinline__ void ForShortFields(uint32_t r0, uint32_t r1, Body body) {
-  const uint32_t s0 = r0 >> 8, s1 = r1 >> 8;
+__device__ __forceinline__ void ForShortKeyFields(uint32_t r0, uint32_t r1, uint32_t raise,
+                                                  Body body) {
 #pragma unroll
   for (int field = 0; field < 4; ++field) {
-    const uint32_t mask = 0x00030003U << (2 * field);
-    body(field, r0 & mask, r1 & mask, s0 & mask, s1 & mask);
+    body(field, CutKeyField(r0, field, raise), CutKeyField(r1, field, raise),
+         CutKeyField(r0, 4 + field, raise), CutKeyField(r1, 4 + field, raise));
   }
 }
 

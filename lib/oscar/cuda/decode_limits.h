@@ -16,6 +16,16 @@ inline constexpr int kCopyWarps = 4;
 // Partial results of a request, on average, above which a kernel of its own adds them up.
 inline constexpr int kFewPartials = 20;
 
+// At which bit of the 16 of an operand a field of the keys' codes stands, four bits per field: 0-3
+// of the even bytes, then 0-3 of the odd ones. Subnormals take bits 0-9. The multiply aligns its 16
+// products and the sum so far by their exponents, with that of the least normal number for
+// subnormals, and drops what lies 25 bits below the largest: next to a query q, what is below
+// 2^-(15 + bit) q. So fields stand as high as two shifts take them: the first three go up by four
+// bits, the last three down by six.
+inline constexpr uint32_t kKeyFieldBits = 0x86486864;
+// Queries are multiplied by 2^(10 - bit).
+inline constexpr int kKeyFieldTop = 10;
+
 // The most stages of a ring.
 inline constexpr int kMaxStages = 8;
 

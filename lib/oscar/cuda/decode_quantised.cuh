@@ -2,17 +2,17 @@
 //
 // A block serves up to eight KV heads; a warp takes one head and 32 tokens of every tile. The codes
 // go to the tensor cores as they lie in the cache: the bytes of 16 tokens, fetched with ldmatrix,
-// masked to one 2-bit field, are half-precision subnormals code * 4^i * 2^-24, exact, in the order
-// of an A operand. Field i of byte j is channel j + i D/4, so the queries are permuted and scaled
-// by 2^(6-2i) once, and every product is code * q * 2^-18. For the output the same bytes, fetched
-// transposed, are the A operand of O^T = V^T P^T.
+// masked to one 2-bit field, are half-precision subnormals code * 2^bit * 2^-24, exact, in the
+// order of an A operand. Field i of byte j is channel j + i D/4, so the queries are permuted and
+// scaled by 2^(10-bit) once (KeyFieldBit), and every product is code * q * 2^-14. For the output
+// the same bytes, fetched transposed, are the A operand of O^T = V^T P^T; field i stays at bit 2i.
 //
 // With at most four query heads per KV head the eight columns of the multiply hold each head twice;
 // scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7, and the two
 // halves of the output columns are added at the end.
 #pragma once
 
-#include "oscar/cuda/decode_limits.h"
+#include "oscar/cuda/decode_fields.cuh"
 #include "oscar/cuda/decode_params.h"
 #include "oscar/cuda/mma.cuh"
 
@@ -104,14 +104,13 @@ struct QuantisedQueries {
     for (int i = 0; i < kDim / 16; ++i) {
       raw[i] = present ? *reinterpret_cast<const uint2*>(q + 16 * i) : make_uint2(0, 0);
     }
-    // |q| * up < 2^9, and * 2^6 still fits half precision. Powers of two by their bits.
+    // |q| * up < 2^9, and * 2^6 (Convert) still fits half precision. Powers of two by their bits.
     const int biased = min(max(LargestExponent(raw), 35), 219);
     const int exponent = 8 + 127 - biased;
     float sums[kGroups];
     Convert(raw, __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23), sums);
     // down: 2^-exponent in base-2 score units.
-    const float down =
-        p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+    const float down = p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float s = sums[i] * down;
@@ -120,7 +119,7 @@ struct QuantisedQueries {
       sum[i][0] = __shfl_sync(~0U, s, 8 * t);
       sum[i][1] = __shfl_sync(~0U, s, 8 * t + 4);
     }
-    const float f = down * 0x1p18F;
+    const float f = down * 0x1p14F;
     factor[0] = __shfl_sync(~0U, f, 8 * t);
     factor[1] = __shfl_sync(~0U, f, 8 * t + 4);
   }
@@ -149,9 +148,12 @@ struct QuantisedQueries {
     for (int i = 0; i < kDim / 16; ++i) {
       // Channels 16 i + 4 t + 0..3.
       const int field = 16 * i / (kDim / 4);
-      const float scale = up * static_cast<float>(1 << (6 - 2 * field));
-      const uint32_t even = PackHalf(LowBFloat16(raw[i].x) * scale, LowBFloat16(raw[i].y) * scale);
-      const uint32_t odd = PackHalf(HighBFloat16(raw[i].x) * scale, HighBFloat16(raw[i].y) * scale);
+      const float for_even = static_cast<float>(1 << (kKeyFieldTop - KeyFieldBit(field)));
+      const float for_odd = static_cast<float>(1 << (kKeyFieldTop - KeyFieldBit(field + 4)));
+      const uint32_t even = PackHalf(LowBFloat16(raw[i].x) * (up * for_even),
+                                     LowBFloat16(raw[i].y) * (up * for_even));
+      const uint32_t odd = PackHalf(HighBFloat16(raw[i].x) * (up * for_odd),
+                                    HighBFloat16(raw[i].y) * (up * for_odd));
       if constexpr (kDim == 64) {
         b[field][0] = even;
         b[field][1] = odd;
@@ -163,8 +165,7 @@ struct QuantisedQueries {
       }
       const float2 e = UnpackHalf(even);
       const float2 o = UnpackHalf(odd);
-      const float part =
-          (e.x + e.y + o.x + o.y) * (1.0F / static_cast<float>(1 << (6 - 2 * field)));
+      const float part = (e.x + e.y) * (1 / for_even) + (o.x + o.y) * (1 / for_odd);
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         // With several groups each field keeps its own sum.

@@ -30,6 +30,7 @@ struct QuantisedWarp {
 
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
+  uint32_t raise = 16;    // for CutKeyField
 
   __device__ QuantisedWarp(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
@@ -66,6 +67,8 @@ struct QuantisedWarp {
     PinLane(key_offset);
     PinLane(value_offset);
     PinLane(scale_offset);
+    // With a register to spare the multiplication stays one: a shift would take the logic units.
+    if constexpr (Traits::kWarps == 8) PinLane(raise);
   }
 
   __device__ __forceinline__ static int ChunksLog2(const DecodeParams& p) {
@@ -97,10 +100,10 @@ struct QuantisedWarp {
       LoadMatrix4(r, stage + key_offset);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        ForShortFields(r[2 * half], r[2 * half + 1],
-                       [&](int field, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-                         multiply(half, field, field, a0, a1, a2, a3);
-                       });
+        ForShortKeyFields(r[2 * half], r[2 * half + 1], raise,
+                          [&](int field, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+                            multiply(half, field, field, a0, a1, a2, a3);
+                          });
       }
     } else {
 #pragma unroll
@@ -108,10 +111,10 @@ struct QuantisedWarp {
         uint32_t r[2][4];
         LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
         LoadMatrix4(r[1], (stage + key_offset + SixteenRows(p)) ^ (chunk * 32));
-        ForFieldsOfTwo(r,
-                       [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-                         multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
-                       });
+        ForKeyFields(r, raise,
+                     [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+                       multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
+                     });
       }
     }
     const bool second = (threadIdx.x & 2) != 0;
@@ -154,9 +157,10 @@ struct QuantisedWarp {
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[4];
         LoadMatrix4Transposed(r, (values + value_offset + half * SixteenRows(p)) ^ (chunk * 32));
-        ForFields<kWholeBytes>(r, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-          multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
-        });
+        ForFields<kWholeBytes>(r,
+                               [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+                                 multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
+                               });
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "oscar/core/error.h"
+#include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/twin.h"
 
 namespace oscar {
@@ -149,8 +150,9 @@ struct HalfQuery {
         largest > 0 && std::isfinite(largest) ? std::clamp(8 - std::ilogb(largest), -100, 100) : 0;
     group_sum.assign(static_cast<size_t>(shape.groups), 0);
     for (int64_t d = 0; d < shape.dim; ++d) {
-      const int field = static_cast<int>(d / (shape.dim / 4));
-      const int up = exponent + 6 - 2 * field;
+      const int field = static_cast<int>(d / (shape.dim / 4) + 4 * (d % 2));
+      const int up =
+          exponent + kKeyFieldTop - (static_cast<int>(kKeyFieldBits >> (4 * field)) & 15);
       const float half = ToFloat(ToFloat16(std::ldexp(ToFloat(row[d]), up)));
       q.push_back(std::ldexp(half, -up));
       group_sum[static_cast<size_t>(d / (shape.dim / shape.groups))] += q.back();
