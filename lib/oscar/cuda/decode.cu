@@ -129,7 +129,6 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.kv_heads = static_cast<int32_t>(cache.heads);
   p.group_size = static_cast<int32_t>(shape.GroupSize());
   p.heads_log2 = std::countr_zero(heads);
-  p.halves_log2 = ColumnHalves(shape.GroupSize()) - 1;
   p.groups = static_cast<int32_t>(cache.groups);
   p.scale_row_log2 = std::countr_zero(heads * static_cast<uint64_t>(cache.ScaleBytes()));
   p.scale_kind = cache.scale_type == DType::kF32   ? ScaleKind::kF32

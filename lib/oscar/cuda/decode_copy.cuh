@@ -12,12 +12,6 @@ __device__ __forceinline__ int HeadsLog2(const DecodeParams& p) {
   return kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
 }
 
-// Warps that share the query heads of a KV head, as a power of two.
-template <typename Traits>
-__device__ __forceinline__ int HalvesLog2(const DecodeParams& p) {
-  return Traits::kSharedColumns ? 0 : p.halves_log2;
-}
-
 // Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
 // block's heads of one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so
 // that eight tokens at one chunk fall into eight bank groups; copies of a row stay within its 128
@@ -92,7 +86,9 @@ class CodeCopier {
   static_assert(kTokens == 16, "the exchange of chunks repeats every 16 tokens at the latest");
   static constexpr int kChunksLog2 = kDim == 64 ? 0 : (kDim == 128 ? 1 : 2);
   static constexpr bool kKnown = kHeadsLog2 >= 0;
-  // A token's (scale, zero) are two or four units of 16 bytes.
+  // Two heads of one group in 16 bits are less than a unit of 16 bytes.
+  static constexpr bool kFullUnits = kHeadsLog2 >= 2 || (kKnown && Traits::kGroups > 1);
+  // A token's (scale, zero) are two or four units.
   static constexpr bool kWide = kHeadsLog2 == 3 && Traits::kGroups == 1;
 
  public:
@@ -165,9 +161,9 @@ class CodeCopier {
       CopyUnit(to, source, own < left);
       CopyUnit(to + Traits::kScaleBytes, source + (p_.v_scales - p_.k_scales), own < left);
     };
-    if constexpr (kWide) {
+    if constexpr (kKnown && Traits::kGroups == 1) {
       turn(0);
-      if (units_log2 == 2) turn(8);
+      if (kWide && units_log2 == 2) turn(8);
     } else {
 #pragma unroll 1
       for (int i = 0; i < kTokens; i += 32 >> units_log2) turn(i);
@@ -178,7 +174,9 @@ class CodeCopier {
   __device__ __forceinline__ int ChunksLog2() const {
     return HeadsLog2<kHeadsLog2>(p_) + kChunksLog2;
   }
-  __device__ __forceinline__ int UnitLog2() const { return kKnown ? 4 : min(p_.scale_row_log2, 4); }
+  __device__ __forceinline__ int UnitLog2() const {
+    return kFullUnits ? 4 : min(p_.scale_row_log2, 4);
+  }
   __device__ __forceinline__ int UnitsLog2() const { return p_.scale_row_log2 - UnitLog2(); }
   __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
     if (UnitLog2() == 4) {
@@ -203,7 +201,7 @@ __device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const 
   SlotReader<kTokens> slots(p.quantised_slots, piece, p.quantised_slot_log2, warp, lane);
   const CodeCopier<Traits, kDim, kHeadsLog2> copier(p, piece, kTokens * warp, lane);
   const int steps = (Traits::kWarps * kQuantisedWarpTokens / kQuantisedStep) >>
-                    (HeadsLog2<kHeadsLog2>(p) + HalvesLog2<Traits>(p));
+                    (HeadsLog2<kHeadsLog2>(p) + Traits::kColumnWarpsLog2);
   const int end = -kTokens * warp;  // where `left` says that nothing of the piece is left
   int left = piece.tokens + end;
   // What may be fetched early, then the rest.

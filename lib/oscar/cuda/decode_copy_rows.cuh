@@ -50,7 +50,8 @@ __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanP
   SlotReader<kTokens> slots(p.row_slots, piece, p.row_slot_log2, warp, lane);
   SlotReader<kTokens> other_slots = slots;
   const int64_t at = static_cast<int64_t>(piece.head_block << heads_log2) * (kDim * 2);
-  const int tile_tokens = (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + HalvesLog2<Traits>(p));
+  const int tile_tokens =
+      (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + Traits::kColumnWarpsLog2);
   const int end = -kTokens * warp;
   int early = p.rows_early;
 #pragma unroll 1

@@ -74,13 +74,13 @@ struct DecodeBlock {
   }
 
   __device__ __forceinline__ WarpPlace Place() const {
-    return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), HalvesLog2<Traits>(p));
+    return WarpPlace(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
   }
 
   // Adds a piece's warps up and writes its partial result.
   template <typename Warp, typename TierRing>
   __device__ __forceinline__ void Leave(const PlanPiece* at, TierRing& ring,
-                                        WarpResult<kDim / 16>& result) {
+                                        WarpResult<kDim / 16> (&result)[Traits::kColumnTiles]) {
     const PlanPiece piece = ReadPiece(at);
     if (piece.tokens == 0) return;
     const WarpPlace place = Place();
@@ -105,7 +105,7 @@ struct DecodeBlock {
       rings.quantised.Advance();
       left -= tile_tokens;
     }
-    WarpResult<kDim / 16> result;
+    WarpResult<kDim / 16> result[Traits::kColumnTiles];
     warp.Finish(result);
     Leave<Warp>(at, rings.quantised, result);
   }
@@ -210,8 +210,9 @@ cudaError_t LaunchGroups(const DecodeParams& params, cudaStream_t stream) {
 
 template <int kDim>
 cudaError_t LaunchDim(const DecodeParams& params, cudaStream_t stream) {
-  return params.group_size <= 4 ? LaunchGroups<kDim, 4>(params, stream)
-                                : LaunchGroups<kDim, 8>(params, stream);
+  return params.group_size <= 4   ? LaunchGroups<kDim, 4>(params, stream)
+         : params.group_size <= 8 ? LaunchGroups<kDim, 8>(params, stream)
+                                  : LaunchGroups<kDim, 16>(params, stream);
 }
 
 }  // namespace oscar

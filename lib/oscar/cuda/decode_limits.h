@@ -29,31 +29,34 @@ inline constexpr int kKeyFieldTop = 10;
 // The most stages of a ring.
 inline constexpr int kMaxStages = 8;
 
-// Warps of a block that compute; one block per multiprocessor. Accumulators and queries take
-// 0.5 dim registers a thread, several groups some 60 more.
-constexpr int DecodeWarps(int64_t dim, int64_t groups) {
-  return dim <= 128 && groups == 1 ? 16 : 8;
+// Warps of a block that compute; one block per multiprocessor. Accumulators and queries of eight
+// query heads take 0.5 dim registers a thread, several groups some 60 more.
+constexpr int DecodeWarps(int64_t dim, int64_t groups, int64_t group_size) {
+  return dim <= 128 && groups == 1 && group_size <= 8 ? 16 : 8;
 }
-// Warps that share a head's tokens: with more than eight query heads per KV head one warp takes
-// the first eight of them, another the rest.
-constexpr int ColumnHalves(int64_t group_size) { return group_size > 8 ? 2 : 1; }
+// Warps that share a head's tokens: where more than eight query heads per KV head do not fit the
+// registers of one warp, it takes the first eight of them, another the rest.
+constexpr int ColumnWarps(int64_t dim, int64_t groups, int64_t group_size) {
+  return group_size > 8 && (dim > 128 || groups > 1) ? 2 : 1;
+}
 // The most KV heads of a block, as a power of two: a tile has at least 64 tokens.
 constexpr int MaxHeadsLog2(int64_t dim, int64_t groups, int64_t group_size) {
-  return (DecodeWarps(dim, groups) == 16 ? 3 : 2) - (ColumnHalves(group_size) - 1);
+  return (DecodeWarps(dim, groups, group_size) == 16 ? 3 : 2) -
+         (ColumnWarps(dim, groups, group_size) - 1);
 }
 
 // Launch limits of one instance. kCols: columns of the matrix multiply that hold query heads, 4
-// (two token tiles share the 8 columns) or 8. kGroupCount: 1, or 4 for 2 and 4 groups per row.
+// (two token tiles share the 8 columns), 8 or 16. kGroupCount: 1, or 4 for 2 and 4 groups per row.
 // kHeadsLog2: KV heads per block, -1 where only known at run time.
 template <int kDim, int kCols, int kGroupCount, int kHeadsLog2>
 struct DecodeTraits {
   static constexpr int kGroups = kGroupCount;
   static_assert(kDim == 64 || kDim == 128 || kDim == 256);
-  static_assert(kCols == 4 || kCols == 8);
+  static_assert(kCols == 4 || kCols == 8 || kCols == 16);
   static_assert(kGroups == 1 || kGroups == 4);
   static_assert(kHeadsLog2 <= MaxHeadsLog2(kDim, kGroups, kCols));
 
-  static constexpr int kWarps = DecodeWarps(kDim, kGroups);
+  static constexpr int kWarps = DecodeWarps(kDim, kGroups, kCols);
   static constexpr int kThreads = 32 * (kWarps + kCopyWarps);
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
   static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 216;
@@ -63,6 +66,8 @@ struct DecodeTraits {
                     (kWarps + kCopyWarps) * kLaunchRegisters &&
                 (kWarps + kCopyWarps) * kLaunchRegisters * 32 <= 65536);
   static constexpr bool kSharedColumns = kCols == 4;
+  static constexpr int kColumnWarpsLog2 = ColumnWarps(kDim, kGroups, kCols) - 1;
+  static constexpr int kColumnTiles = kCols == 16 && kColumnWarpsLog2 == 0 ? 2 : 1;  // of a warp
 
   // One stage of a quantised tile: K and V codes, K and V (scale, zero) as float32 at most.
   static constexpr int kCodeBytes = kWarps * kQuantisedWarpTokens * kDim / 4;
@@ -80,7 +85,7 @@ struct DecodeTraits {
   static_assert(kStages >= 3 && kRowStages >= 3,
                 "too little shared memory to keep loads in flight");
 
-  // At the end of a piece half of the warps leave their results in a stage.
+  // At the end of a piece half of the warps leave the results of a column tile in a stage.
   static constexpr int kWarpResultBytes = (kDim / 4 + 4) * 32 * 4;
   static_assert(kWarps / 2 * kWarpResultBytes <= kStageBytes &&
                     kWarps / 2 * kWarpResultBytes <= kRowStageBytes,

@@ -39,7 +39,6 @@ struct DecodeParams {
   int32_t kv_heads;
   int32_t group_size;      // query heads per KV head
   int32_t heads_log2;      // KV heads per block
-  int32_t halves_log2;     // warps that share the query heads of a KV head
   int32_t groups;          // of channels
   int32_t scale_row_log2;  // bytes of the block's (scale, zero) of one token
   ScaleKind scale_kind;

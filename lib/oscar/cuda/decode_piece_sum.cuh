@@ -25,8 +25,18 @@ class PieceSum {
   __device__ PieceSum(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place)
       : p_(p), piece_(piece), place_(place) {}
 
-  // By all threads that compute. `scratch`: a stage.
-  __device__ __forceinline__ void Run(WarpResult<kSteps>& r, char* scratch) const {
+  // By all threads that compute. `results`: of the warp's column tiles; `scratch`: a stage.
+  __device__ __forceinline__ void Run(WarpResult<kSteps> (&results)[Traits::kColumnTiles],
+                                      char* scratch) const {
+#pragma unroll
+    for (int tile = 0; tile < Traits::kColumnTiles; ++tile) {
+      if (tile > 0) SynchroniseThreads(kThreads);  // all have taken the last tile's
+      AddUp(results[tile], tile, scratch);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void AddUp(WarpResult<kSteps>& r, int tile, char* scratch) const {
     r.AddParts(place_, kThreads, scratch);
     float4* const areas = reinterpret_cast<float4*>(scratch) + (threadIdx.x & 31);
     float4* const mine = areas + place_.warp * kGiven * 32;
@@ -34,11 +44,10 @@ class PieceSum {
     if (place_.part == 1) Give<1>(r, mine);
     SynchroniseThreads(kThreads);
     const int pair = Traits::kWarps / place_.parts;
-    if (place_.part == 0) Take<0>(r, mine + pair * kGiven * 32);
-    if (place_.part == 1) Take<1>(r, mine - pair * kGiven * 32);
+    if (place_.part == 0) Take<0>(r, tile, mine + pair * kGiven * 32);
+    if (place_.part == 1) Take<1>(r, tile, mine - pair * kGiven * 32);
   }
 
- private:
   // Part 0 keeps the steps whose bit 1 is 0, part 1 the others.
   template <int kPart>
   __device__ __forceinline__ static void Give(const WarpResult<kSteps>& r, float4* area) {
@@ -51,7 +60,8 @@ class PieceSum {
   }
 
   template <int kPart>
-  __device__ __forceinline__ void Take(const WarpResult<kSteps>& r, const float4* area) const {
+  __device__ __forceinline__ void Take(const WarpResult<kSteps>& r, int tile,
+                                       const float4* area) const {
     const float4 other = area[32 * (kGiven - 1)];
     float top[2], mine[2], theirs[2], sum[2];
 #pragma unroll
@@ -81,7 +91,7 @@ class PieceSum {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       if (kShared) sum[c] += __shfl_xor_sync(~0U, sum[c], 2);
-      const int column = kShared ? 2 * (t & 1) + c : place_.half * 8 + 2 * t + c;
+      const int column = kShared ? 2 * (t & 1) + c : (place_.columns + tile) * 8 + 2 * t + c;
       if (column >= p_.group_size) continue;
       const int64_t row =
           static_cast<int64_t>(piece_.partial) * (p_.group_size << p_.heads_log2) +

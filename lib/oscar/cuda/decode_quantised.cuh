@@ -9,7 +9,8 @@
 //
 // With at most four query heads per KV head the eight columns of the multiply hold each head twice;
 // scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7, and the two
-// halves of the output columns are added at the end.
+// halves of the output columns are added at the end. With more than eight a warp takes two column
+// tiles, and every operand cut out of the codes serves both.
 #pragma once
 
 #include "oscar/cuda/decode_fields.cuh"
@@ -46,6 +47,15 @@ template <int kScoreTiles, int kGroups>
 struct TileScales {
   ScaleZero key[kScoreTiles][2][kGroups], value[kScoreTiles][2][kGroups];
 
+  __device__ __forceinline__ float LargestOfValues() const {
+    float largest = value[0][0][0].scale;
+#pragma unroll
+    for (int i = 0; i < 2 * kScoreTiles * kGroups; ++i) {
+      largest = fmaxf(largest, value[i / kGroups / 2][i / kGroups % 2][i % kGroups].scale);
+    }
+    return largest;
+  }
+
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
   // bytes behind.
   __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
@@ -80,8 +90,8 @@ struct TileScales {
   }
 };
 
-// The queries of one KV head (or the first or last eight of them) as B operands in half precision,
-// and what turns accumulators into base-2 scores.
+// Eight queries of one KV head, or as many as there are, as B operands in half precision, and what
+// turns accumulators into base-2 scores.
 template <int kDim, int kGroups, bool kShared>
 struct QuantisedQueries {
   static constexpr int kSteps = kDim / 16;
@@ -91,10 +101,10 @@ struct QuantisedQueries {
 
   // Channels of step s: field i = s % 4 of bytes 4t + parity, 4t + 2 + parity (and 16 on), see the
   // head of the file. 64 channels: both parities in one step, steps are fields.
-  __device__ void Load(const DecodeParams& p, int request, int head, int half) {
+  __device__ void Load(const DecodeParams& p, int request, int head, int first_column) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int g = lane >> 2, t = lane & 3;
-    const int column = kShared ? (g & 3) : half * 8 + g;
+    const int column = kShared ? (g & 3) : first_column + g;
     const bool present = column < p.group_size;
     const int64_t row =
         (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size + (present ? column : 0);

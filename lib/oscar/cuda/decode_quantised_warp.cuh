@@ -4,27 +4,20 @@
 
 #include "oscar/cuda/decode_copy.cuh"
 #include "oscar/cuda/decode_fields.cuh"
-#include "oscar/cuda/decode_quantised.cuh"
-#include "oscar/cuda/decode_softmax.cuh"
+#include "oscar/cuda/decode_quantised_columns.cuh"
 
 namespace oscar {
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct QuantisedWarp {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
-  static constexpr bool kShared = kCols == 4;          // columns 4-7 repeat 0-3
-  static constexpr int kScoreTiles = kShared ? 1 : 2;  // of 16 tokens
+  static constexpr bool kShared = Traits::kSharedColumns;  // columns 4-7 repeat 0-3
+  static constexpr int kTiles = Traits::kColumnTiles;
   static constexpr int kSteps = kDim / 16;
-  // Field 3 of the values' odd bytes is added up with the bytes' other fields, which saves cutting
-  // it out; Finish takes those off. Several groups have a weight per field.
-  static constexpr bool kWholeBytes = kGroups == 1;
+  using Columns = QuantisedColumns<kDim, kGroups, kShared>;
 
-  QuantisedQueries<kDim, kGroups, kShared> q;
-  float o[kSteps][4];
-  float max[2];       // running; zero until there is a score
-  bool fresh = true;  // no score yet
-  float sum[2];
-  float zero[kGroups][2];  // sum of p s z, boosted
+  Columns columns[kTiles];
+  bool fresh = true;       // no score yet
   float boost = 1;         // power of two on p s, so that it fills half precision
   float scale_limit = -1;  // largest value scale that `boost` allows
 
@@ -54,16 +47,11 @@ struct QuantisedWarp {
       key_offset = CodeOffset(token + (matrix & 1) * 8, head_chunk + (matrix >> 1), chunks_log2);
       value_offset = CodeOffset(token + (matrix >> 1) * 8, head_chunk + (matrix & 1), chunks_log2);
     }
-    q.Load(p, piece.request, (piece.head_block << heads_log2) + place.head_in_block, place.half);
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      max[c] = 0;
-      sum[c] = 0;
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) zero[group][c] = 0;
+    for (int c = 0; c < kTiles; ++c) {
+      columns[c].Start(p, piece.request, (piece.head_block << heads_log2) + place.head_in_block,
+                       (place.columns + c) * 8);
     }
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
     PinLane(key_offset);
     PinLane(value_offset);
     PinLane(scale_offset);
@@ -79,21 +67,20 @@ struct QuantisedWarp {
     return 256U << ChunksLog2(p);
   }
 
-  // acc[score tile][group] = codes . q of the warp's 32 tokens.
-  __device__ __forceinline__ void Scores(const DecodeParams& p, uint32_t stage,
-                                         float (&acc)[kScoreTiles][kGroups][4]) const {
-    float both[2][kGroups][4];
+  // Codes times queries of the warp's 32 tokens.
+  __device__ __forceinline__ void MultiplyKeys(
+      const DecodeParams& p, uint32_t stage, typename Columns::Products (&products)[kTiles]) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int chain = 0; chain < kGroups; ++chain) {
-        float(&a)[4] = both[half][chain];
-        a[0] = a[1] = a[2] = a[3] = 0;
-      }
+    for (int i = 0; i < kTiles * 2 * kGroups * 4; ++i) {
+      products[i / 4 / kGroups / 2][i / 4 / kGroups % 2][i / 4 % kGroups][i % 4] = 0;
     }
     const auto multiply = [&](int half, int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
                               uint32_t a3) {
-      MultiplyHalf(both[half][field % kGroups], a0, a1, a2, a3, q.b[step][0], q.b[step][1]);
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) {
+        const uint32_t(&b)[2] = columns[c].q.b[step];
+        MultiplyHalf(products[c][half][field % kGroups], a0, a1, a2, a3, b[0], b[1]);
+      }
     };
     if constexpr (kDim == 64) {
       uint32_t r[4];
@@ -117,28 +104,19 @@ struct QuantisedWarp {
                      });
       }
     }
-    const bool second = (threadIdx.x & 2) != 0;
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if constexpr (kShared) {
-          acc[0][group][i] = second ? both[1][group][i] : both[0][group][i];
-        } else {
-          acc[0][group][i] = both[0][group][i];
-          acc[1][group][i] = both[1][group][i];
-        }
-      }
-    }
   }
 
-  // o += V^T p of 16 tokens; b0, b1: p as a B operand.
+  // o += V^T p of 16 tokens; b: p of each column tile as a B operand.
   __device__ __forceinline__ void AddValues(const DecodeParams& p, uint32_t values, int half,
-                                            const uint32_t (&b)[kGroups][2]) {
+                                            const uint32_t (&b)[kTiles][kGroups][2]) {
+    constexpr bool kWholeBytes = Columns::kWholeBytes;
     const auto multiply = [&](int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
                               uint32_t a3) {
-      const uint32_t(&f)[2] = b[kGroups == 1 ? 0 : field];
-      MultiplyHalf(o[step], a0, a1, a2, a3, f[0], f[1]);
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) {
+        const uint32_t(&f)[2] = b[c][kGroups == 1 ? 0 : field];
+        MultiplyHalf(columns[c].o[step], a0, a1, a2, a3, f[0], f[1]);
+      }
     };
     if constexpr (kDim == 64) {
       // Rows 0-7 of a step: even bytes, rows 8-15: odd bytes.
@@ -166,7 +144,7 @@ struct QuantisedWarp {
   }
 
   // Raises maxima and the boost so that no score is positive and every scale fits.
-  __device__ void Rescale(float (&score)[kScoreTiles][4], float largest_scale) {
+  __device__ void Rescale(float largest_scale, typename Columns::Scores (&score)[kTiles]) {
     float boost_factor = 1;
     bool some = false;
     largest_scale = fmaxf(largest_scale, __shfl_xor_sync(~0U, largest_scale, 1));
@@ -181,161 +159,60 @@ struct QuantisedWarp {
       boost = wanted;
     }
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      float rise = fresh ? -INFINITY : 0.0F;
-#pragma unroll
-      for (int s = 0; s < kScoreTiles; ++s) {
-        rise = fmaxf(rise, fmaxf(score[s][c], score[s][c + 2]));
-      }
-      rise = ColumnMax(rise, kShared);
-      if (rise == -INFINITY) continue;  // nothing but tokens that do not exist, in every column
-      some = true;
-      // The new maximum is rounded; scores follow the rounded one.
-      const float top = max[c] + rise;
-      const float step = top - max[c];
-      const float factor = fresh ? 1.0F : Exp2(-step);
-      max[c] = top;
-#pragma unroll
-      for (int s = 0; s < kScoreTiles; ++s) {
-        score[s][c] -= step;
-        score[s][c + 2] -= step;
-      }
-      sum[c] *= factor;
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) zero[group][c] *= factor * boost_factor;
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        o[i][c] *= factor * boost_factor;
-        o[i][c + 2] *= factor * boost_factor;
-      }
-    }
+    for (int c = 0; c < kTiles; ++c) some |= columns[c].Raise(fresh, boost_factor, score[c]);
     fresh = fresh && !some;
   }
 
-  // One tile: `left` tokens of it from the warp's first on exist (any number; at least 32: all).
+  // One tile: `left` tokens of it from the warp's first one on exist (any number; at least 32:
+  // all).
   __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int g = lane >> 2, t = lane & 3;
-    float acc[kScoreTiles][kGroups][4];
-    Scores(p, stage, acc);
-    TileScales<kScoreTiles, kGroups> tile_scales;
-    tile_scales.Load(p, stage + 2 * Traits::kCodeBytes + scale_offset, Traits::kScaleBytes,
-                     HeadsLog2<kHeadsLog2>(p));
-
-    // Scores minus the running maximum.
-    float score[kScoreTiles][4];
-    float largest_scale = tile_scales.value[0][0][0].scale;
-    bool high = false;
+    typename Columns::Products products[kTiles];
+    MultiplyKeys(p, stage, products);
+    typename Columns::Scales scales;
+    scales.Load(p, stage + 2 * Traits::kCodeBytes + scale_offset, Traits::kScaleBytes,
+                HeadsLog2<kHeadsLog2>(p));
+    typename Columns::Scores score[kTiles];
 #pragma unroll
-    for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const ScaleZero(&key)[kGroups] = tile_scales.key[s][row];
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          largest_scale = fmaxf(largest_scale, tile_scales.value[s][row][group].scale);
-        }
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          float x = -max[c];
-#pragma unroll
-          for (int group = kGroups - 1; group >= 0; --group) {
-            const float dot =
-                fmaf(acc[s][group][2 * row + c], q.factor[c], -key[group].zero * q.sum[group][c]);
-            x = fmaf(key[group].scale, dot, x);
-          }
-          score[s][2 * row + c] = x;
-        }
-      }
-    }
+    for (int c = 0; c < kTiles; ++c) columns[c].GetScores(products[c], scales, score[c]);
     if (left < kQuantisedWarpTokens) {
 #pragma unroll
-      for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int token = (kShared ? (t >> 1) * 16 : s * 16) + g + 8 * (i >> 1);
-          score[s][i] = token < left ? score[s][i] : -INFINITY;
-        }
-      }
+      for (int c = 0; c < kTiles; ++c) Columns::Mask(left, score[c]);
     }
+    const float largest_scale = scales.LargestOfValues();
+    bool high = false;
 #pragma unroll
-    for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) high |= score[s][i] > kLazyBits;
-    }
+    for (int c = 0; c < kTiles; ++c) high |= Columns::IsHigh(score[c]);
     high |= largest_scale > scale_limit;
-    if (__any_sync(~0U, high)) Rescale(score, largest_scale);
+    if (__any_sync(~0U, high)) Rescale(largest_scale, score);
 
-    uint32_t b[kScoreTiles][kGroups][2];
+    typename Columns::Weights b[kTiles];
 #pragma unroll
-    for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const float p0 = Exp2(score[s][2 * row]);
-        const float p1 = Exp2(score[s][2 * row + 1]);
-        sum[0] += p0;
-        sum[1] += p1;
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          const ScaleZero v = tile_scales.value[s][row][group];
-          const float boosted = v.scale * boost;
-          const float w0 = p0 * boosted, w1 = p1 * boosted;
-          // Exact weights, not the rounded ones: zero may be far (nearly constant rows).
-          zero[group][0] = fmaf(w0, v.zero, zero[group][0]);
-          zero[group][1] = fmaf(w1, v.zero, zero[group][1]);
-          b[s][group][row] = TransposeMatrix(PackHalf(w0, w1));
-        }
-      }
-    }
-    const uint32_t values = stage + Traits::kCodeBytes;
+    for (int c = 0; c < kTiles; ++c) columns[c].Weigh(score[c], scales, boost, b[c]);
+    AddTile(p, stage + Traits::kCodeBytes, b);
+  }
+
+  // o += V^T p of the warp's 32 tokens.
+  __device__ __forceinline__ void AddTile(const DecodeParams& p, uint32_t values,
+                                          const typename Columns::Weights (&b)[kTiles]) {
+    const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if constexpr (kShared) {
-        const uint32_t keep = (g < 4) == (half == 0) ? ~0U : 0U;
-        uint32_t masked[kGroups][2];
+      // With shared columns a lane holds weights of one of the halves.
+      const uint32_t keep = !kShared || (g < 4) == (half == 0) ? ~0U : 0U;
+      uint32_t here[kTiles][kGroups][2];
 #pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          masked[group][0] = b[0][group][0] & keep;
-          masked[group][1] = b[0][group][1] & keep;
-        }
-        AddValues(p, values, half, masked);
-      } else {
-        AddValues(p, values, half, b[half]);
+      for (int i = 0; i < kTiles * kGroups * 2; ++i) {
+        const int c = i / 2 / kGroups, group = i / 2 % kGroups;
+        here[c][group][i % 2] = b[c][kShared ? 0 : half][group][i % 2] & keep;
       }
+      AddValues(p, values, half, here);
     }
   }
 
-  // Leaves field 3 alone in its step (kWholeBytes): rows 8-15 of 64 channels hold the odd bytes.
-  __device__ __forceinline__ void TakeOtherFieldsOff() {
-#pragma unroll
-    for (int c = kDim == 64 ? 2 : 0; c < 4; ++c) {
-#pragma unroll
-      for (int last = kDim == 64 ? 3 : 7; last < kSteps; last += 8) {
-        o[last][c] -= o[last - 3][c] + o[last - 2][c] + o[last - 1][c];
-      }
-    }
-  }
-
-  // The output without the factors of the subnormal codes and without its zero term.
-  __device__ __forceinline__ void Finish(WarpResult<kSteps>& result) {
-    if constexpr (kWholeBytes) TakeOtherFieldsOff();
+  __device__ __forceinline__ void Finish(WarpResult<kSteps> (&result)[kTiles]) {
     const float down = __frcp_rn(boost);  // exact
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      result.max[c] = fresh ? kNoScore : max[c];
-      result.sum[c] = ColumnSum(sum[c]);
-      float zeros[kGroups];
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) zeros[group] = ColumnSum(zero[group][c]) * down;
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const int field = s & 3;
-        const float up = down * static_cast<float>(1 << (24 - 2 * field));
-        const float z = zeros[kGroups == 1 ? 0 : field];
-        result.o[s][c] = o[s][c] * up - z;
-        result.o[s][c + 2] = o[s][c + 2] * up - z;
-      }
-    }
+    for (int c = 0; c < kTiles; ++c) columns[c].Finish(fresh, down, result[c]);
   }
 
   // Writes numbers c and c + 2 of steps 4 i + low, x[i], to their channels of a row.

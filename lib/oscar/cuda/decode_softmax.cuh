@@ -27,17 +27,18 @@ __device__ __forceinline__ float ColumnSum(float x) {
   return x + __shfl_xor_sync(~0U, x, 16);
 }
 
-// Which part of a tile a warp computes, from its number.
+// Which part of a tile a warp computes, from its number. `columns`: which eight of the query heads,
+// where warps share them.
 struct WarpPlace {
-  int warp, head_in_block, half, part, parts;
-  __device__ __forceinline__ WarpPlace(int warps, int heads_log2, int halves_log2) {
+  int warp, head_in_block, columns, part, parts;
+  __device__ __forceinline__ WarpPlace(int warps, int heads_log2, int column_warps_log2) {
     uint32_t thread = threadIdx.x;
     Pin(thread);  // cheaper to work out again than to keep
     warp = static_cast<int>(thread) >> 5;
     head_in_block = warp & ((1 << heads_log2) - 1);
-    half = (warp >> heads_log2) & ((1 << halves_log2) - 1);
-    part = warp >> (heads_log2 + halves_log2);
-    parts = warps >> (heads_log2 + halves_log2);
+    columns = (warp >> heads_log2) & ((1 << column_warps_log2) - 1);
+    part = warp >> (heads_log2 + column_warps_log2);
+    parts = warps >> (heads_log2 + column_warps_log2);
   }
 };
 
@@ -48,6 +49,12 @@ struct WarpResult {
   float o[kSteps][4];
   float max[2], sum[2];
 
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) o[s][0] = o[s][1] = o[s][2] = o[s][3] = 0;
+    max[0] = max[1] = kNoScore;
+    sum[0] = sum[1] = 0;
+  }
   __device__ __forceinline__ void Add(const WarpResult& other) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {

@@ -122,9 +122,10 @@ int64_t HeadsPerBlock(const DecodeShape& shape) {
 }
 
 int64_t TileTokens(const DecodeShape& shape, Tier tier) {
-  const int64_t warps = DecodeWarps(shape.cache.dim, shape.cache.groups);
-  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) * warps /
-         (HeadsPerBlock(shape) * ColumnHalves(shape.GroupSize()));
+  const CacheShape& c = shape.cache;
+  return (tier == Tier::kQuantised ? kQuantisedWarpTokens : kRowWarpTokens) *
+         DecodeWarps(c.dim, c.groups, shape.GroupSize()) /
+         (HeadsPerBlock(shape) * ColumnWarps(c.dim, c.groups, shape.GroupSize()));
 }
 
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
