@@ -47,13 +47,16 @@ template <int kScoreTiles, int kGroups>
 struct TileScales {
   ScaleZero key[kScoreTiles][2][kGroups], value[kScoreTiles][2][kGroups];
 
-  __device__ __forceinline__ float LargestOfValues() const {
-    float largest = value[0][0][0].scale;
+  __device__ __forceinline__ float SumOfValues() const {
+    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < 2 * kScoreTiles * kGroups; ++i) {
-      largest = fmaxf(largest, value[i / kGroups / 2][i / kGroups % 2][i % kGroups].scale);
+    for (int s = 0; s < kScoreTiles; ++s) {
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        sum += value[s][0][group].scale + value[s][1][group].scale;
+      }
     }
-    return largest;
+    return sum;
   }
 
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`

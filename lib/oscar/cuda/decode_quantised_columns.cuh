@@ -76,11 +76,20 @@ struct QuantisedColumns {
     }
   }
 
-  __device__ __forceinline__ static bool IsHigh(const Scores& score) {
-    bool high = false;
+  // From scores to probabilities; their sum is that of `sums`, of the lane's two columns.
+  __device__ __forceinline__ static float Exponentiate(const Scores& score, Scores& p,
+                                                       float (&sums)[2]) {
 #pragma unroll
-    for (int i = 0; i < 4 * kScoreTiles; ++i) high |= score[i / 4][i % 4] > kLazyBits;
-    return high;
+    for (int s = 0; s < kScoreTiles; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[s][i] = Exp2(score[s][i]);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      sums[c] = p[0][c] + p[0][c + 2];
+      if constexpr (!kShared) sums[c] += p[1][c] + p[1][c + 2];
+    }
+    return sums[0] + sums[1];
   }
 
   // Raises the maxima so that no score is positive, and multiplies what is boosted by
@@ -119,22 +128,20 @@ struct QuantisedColumns {
     return some;
   }
 
-  // From scores to B operands.
-  __device__ __forceinline__ void Weigh(const Scores& score, const Scales& scales, float boost,
-                                        Weights& b) {
+  // From probabilities to B operands.
+  __device__ __forceinline__ void Weigh(const Scores& p, const float (&sums)[2],
+                                        const Scales& scales, float boost, Weights& b) {
+    sum[0] += sums[0];
+    sum[1] += sums[1];
 #pragma unroll
     for (int s = 0; s < kScoreTiles; ++s) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float p0 = Exp2(score[s][2 * row]);
-        const float p1 = Exp2(score[s][2 * row + 1]);
-        sum[0] += p0;
-        sum[1] += p1;
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
           const ScaleZero v = scales.value[s][row][group];
           const float boosted = v.scale * boost;
-          const float w0 = p0 * boosted, w1 = p1 * boosted;
+          const float w0 = p[s][2 * row] * boosted, w1 = p[s][2 * row + 1] * boosted;
           // Exact weights, not the rounded ones: zero may be far (nearly constant rows).
           zero[group][0] = fmaf(w0, v.zero, zero[group][0]);
           zero[group][1] = fmaf(w1, v.zero, zero[group][1]);

@@ -15,11 +15,14 @@ struct QuantisedWarp {
   static constexpr int kTiles = Traits::kColumnTiles;
   static constexpr int kSteps = kDim / 16;
   using Columns = QuantisedColumns<kDim, kGroups, kShared>;
+  // Probabilities of a lane may add up to this much before the maxima are raised.
+  static constexpr float kMostLazy = 16;
+  static_assert(kTiles * Columns::kScoreTiles * 4 <= kMostLazy, "raising maxima may not suffice");
 
   Columns columns[kTiles];
   bool fresh = true;       // no score yet
   float boost = 1;         // power of two on p s, so that it fills half precision
-  float scale_limit = -1;  // largest value scale that `boost` allows
+  float scale_limit = -1;  // largest sum of a lane's value scales that `boost` allows
 
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
@@ -143,14 +146,15 @@ struct QuantisedWarp {
     }
   }
 
-  // Raises maxima and the boost so that no score is positive and every scale fits.
-  __device__ void Rescale(float largest_scale, typename Columns::Scores (&score)[kTiles]) {
+  // Raises maxima and the boost so that no score is positive and every scale fits. `scale_sum`: of
+  // the lane's values.
+  __device__ void Rescale(float scale_sum, typename Columns::Scores (&score)[kTiles]) {
     float boost_factor = 1;
     bool some = false;
-    largest_scale = fmaxf(largest_scale, __shfl_xor_sync(~0U, largest_scale, 1));
-    const float scale = ColumnMax(largest_scale, true);
+    scale_sum = fmaxf(scale_sum, __shfl_xor_sync(~0U, scale_sum, 1));
+    const float scale = ColumnMax(scale_sum, true);
     if (scale > scale_limit) {
-      // Twice the next power of two; p scale boost stays below 2^kLazyBits 2^11 = 2^15.
+      // Twice the next power of two; p scale boost stays below kMostLazy 2^11 = 2^15.
       const float bounded = fminf(fmaxf(scale, 0x1p-100F), 0x1p100F);
       const uint32_t power = (__float_as_uint(bounded) + 0x007fffffU) & 0x7f800000U;
       scale_limit = 2 * __uint_as_float(power);
@@ -178,16 +182,29 @@ struct QuantisedWarp {
 #pragma unroll
       for (int c = 0; c < kTiles; ++c) Columns::Mask(left, score[c]);
     }
-    const float largest_scale = scales.LargestOfValues();
-    bool high = false;
+    // Sums bound every probability and every scale, and take one comparison each.
+    const float scale_sum = scales.SumOfValues();
+    typename Columns::Scores probability[kTiles];
+    float sums[kTiles][2];
+    const auto exponentiate = [&] {
+      float total = 0;
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) high |= Columns::IsHigh(score[c]);
-    high |= largest_scale > scale_limit;
-    if (__any_sync(~0U, high)) Rescale(largest_scale, score);
+      for (int c = 0; c < kTiles; ++c) {
+        total += Columns::Exponentiate(score[c], probability[c], sums[c]);
+      }
+      return total;
+    };
+    const bool high = !(exponentiate() <= kMostLazy) || !(scale_sum <= scale_limit);
+    if (__any_sync(~0U, high)) {
+      Rescale(scale_sum, score);
+      exponentiate();
+    }
 
     typename Columns::Weights b[kTiles];
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) columns[c].Weigh(score[c], scales, boost, b[c]);
+    for (int c = 0; c < kTiles; ++c) {
+      columns[c].Weigh(probability[c], sums[c], scales, boost, b[c]);
+    }
     AddTile(p, stage + Traits::kCodeBytes, b);
   }
 
