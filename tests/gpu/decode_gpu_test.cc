@@ -267,8 +267,8 @@ TEST(DecodeGpu, GraphFollowsNewPlans) {
   EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
 }
 
-// One long request is added up by a kernel of its own, many short ones in the attention kernel: a
-// graph captured with either plan runs the other, with more requests or with fewer.
+// The sums of one long request and those of many short ones are divided otherwise: a graph captured
+// with either plan runs the other, with more requests or with fewer.
 TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
   OSCAR_NEED_DEVICE();
   std::vector<RequestLengths> many = {{4096, 33}, {0, 0}};
@@ -294,11 +294,33 @@ TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
   }
 }
 
+// Partial results are added up in other ways for few rows of output and for many, from one row to
+// more than a device has warps for, with none to more than a round of them.
+TEST(DecodeGpu, SumsOfFewAndManyRows) {
+  OSCAR_NEED_DEVICE();
+  struct Batch {
+    int64_t requests, tokens;
+  };
+  for (const DecodeShape& shape : {Shape(32, 8), Shape(64, 8), Shape(1, 1), Shape(16, 4, 64),
+                                   Shape(8, 4, 256), Shape(12, 12)}) {
+    for (const auto& [requests, tokens] :
+         {Batch{1, 9001}, Batch{2, 4003}, Batch{5, 1600}, Batch{9, 777}, Batch{35, 130}}) {
+      std::vector<RequestLengths> lengths;
+      for (int64_t i = 0; i < requests; ++i) lengths.push_back({tokens + 9 * i, i % 4 * 5});
+      lengths[static_cast<size_t>(requests / 2)] = {0, 0};
+      if (requests == 1) lengths[0] = {tokens, 70};
+      DecodeCase c(shape, lengths, static_cast<uint64_t>(requests));
+      ExpectClose(c, Name(shape) + "_" + std::to_string(requests));
+    }
+  }
+}
+
 TEST(DecodeGpu, ValueRotation) {
   OSCAR_NEED_DEVICE();
   for (const int64_t dim : {64, 128, 256}) {
     for (const bool per_head : {false, true}) {
-      DecodeCase c(Shape(8, 2, dim), {{300, 20}, {0, 0}}, 15);
+      // Two partial results and none; with one rotation, as many as there are blocks.
+      DecodeCase c(Shape(8, 2, dim), {{per_head ? 300 : 17000, 20}, {0, 0}}, 15);
       Random random(16);
       for (int64_t i = 0; i < (per_head ? 2 : 1) * dim * dim; ++i) {
         c.v_rotation.push_back(ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(dim))));

@@ -13,55 +13,24 @@
 namespace oscar {
 namespace {
 
-constexpr int kMergeWarps = 16;
-
-// A block per query head, for one request after the other: warps take partial results in turn.
 template <int kDim>
-__global__ void __launch_bounds__(32 * kMergeWarps)
-    MergeKernel(const __grid_constant__ DecodeParams p) {
-  __shared__ float parts[kMergeWarps][kDim + 4];
-  ReleaseSuccessors();
-  const int columns = p.group_size << p.heads_log2;
-  const int head_block = static_cast<int>(blockIdx.x) / columns;
-  const int row = static_cast<int>(blockIdx.x) % columns;
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
-  // The plan is older than the launches before.
-  const int requests = *p.requests;
-  for (int request = static_cast<int>(blockIdx.y); request < requests;
-       request += static_cast<int>(gridDim.y)) {
-    const int job = request * p.head_blocks + head_block;
-    const int begin = p.partial_begin[job], end = p.partial_begin[job + 1];
-    // Without tokens there is one piece, whose result is there already.
-    const bool empty = p.pieces[begin].tokens == 0;
-    WaitForPredecessors();
-    if (empty) continue;
-    const MergedRow<kDim> part(p, columns, row, begin + warp, kMergeWarps,
-                               (end - begin - warp + kMergeWarps - 1) / kMergeWarps);
-    part.o.Store(parts[warp]);
-    if ((threadIdx.x & 31) == 0) parts[warp][kDim] = part.lse;
-    __syncthreads();
-    if (warp == 0) {
-      const MergedRow<kDim> sum(&parts[0][0], kMergeWarps);
-      StoreOutput<kDim>(p, {request, head_block, columns}, row, sum.o, sum.lse);
-    }
-    __syncthreads();
-  }
-  WaitForPredecessors();
-}
-
-template <int kDim>
-cudaError_t LaunchMerge(const DecodeParams& params, int64_t requests, cudaStream_t stream) {
+cudaError_t LaunchMerge(const DecodeParams& params, cudaStream_t stream) {
+  const auto kernel =
+      params.v_rotation != nullptr ? MergeKernel<kDim, true> : MergeKernel<kDim, false>;
+  // The same division of the memory on chip as for the attention kernel, to fit beside it.
+  const cudaError_t status = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+  if (status != cudaSuccess) return status;
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(params.kv_heads * params.group_size),
-                        static_cast<unsigned>(requests));
+  config.gridDim = dim3(static_cast<unsigned>(params.blocks));
   config.blockDim = dim3(32 * kMergeWarps);
   config.stream = stream;
   config.attrs = &overlap;
   config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, MergeKernel<kDim>, params);
+  return cudaLaunchKernelEx(&config, kernel, params);
 }
 
 void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
@@ -104,7 +73,6 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
   p.requests = workspace.requests();
-  p.done = workspace.done();
   p.k_codes = Bytes(in.quantised.k_codes);
   p.v_codes = Bytes(in.quantised.v_codes);
   p.k_scales = Bytes(in.quantised.k_scales);
@@ -137,13 +105,8 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.logit_scale = in.logit_scale * 1.4426950408889634F;
   p.quantised_slot_log2 = SlotLog2(in.quantised_slots);
   p.row_slot_log2 = SlotLog2(in.row_slots);
-  const DecodePlan& plan = workspace.plan();
-  p.merge_apart = plan.partials() > kFewPartials * plan.requests * plan.head_blocks ? 1 : 0;
-  // A ring full of stages; one where the launch before adds partial results up apart, as may be
-  // expected where this one does: more would be in its way.
-  const int early = p.merge_apart != 0 ? 1 : kMaxStages;
-  p.quantised_early = in.quantised_settled ? early : 0;
-  p.rows_early = in.rows_settled ? early : 0;
+  p.quantised_early = in.quantised_settled ? 1 : 0;
+  p.rows_early = in.rows_settled ? 1 : 0;
   return p;
 }
 
@@ -162,9 +125,8 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;
   const auto on = static_cast<cudaStream_t>(stream);
   CheckCuda(attend(params, on), "launch of the decode attention kernel");
-  if (params.merge_apart == 0) return;
   const auto add = dim == 64 ? LaunchMerge<64> : dim == 128 ? LaunchMerge<128> : LaunchMerge<256>;
-  CheckCuda(add(params, plan.requests, on), "launch of the decode merge kernel");
+  CheckCuda(add(params, on), "launch of the decode merge kernel");
 }
 
 }  // namespace oscar

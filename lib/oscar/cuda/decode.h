@@ -72,8 +72,6 @@ class DecodeWorkspace {
   const int32_t* partial_begin() const { return requests() + 1; }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_sums() const { return partial_sums_.As<float>(); }
-  // Counters of the blocks of a launch (DecodeParams).
-  uint32_t* done() const { return done_.As<uint32_t>(); }
   // Overwrites the partial results, for tests.
   void PoisonPartials(uint8_t value);
 
@@ -82,12 +80,11 @@ class DecodeWorkspace {
   int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;
-  DeviceBuffer pieces_, begins_, partial_o_, partial_sums_, done_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_sums_;
 };
 
-// One launch on `stream`, or two: partial attention of every piece, added up by log-sum-exp by the
-// block that is done last with a request, or by a kernel of its own where requests are cut into
-// many pieces. No allocation, no synchronisation; deterministic for one plan. Reads the plan from
+// Two launches on `stream`: partial attention of every piece, and their sums by log-sum-exp. No
+// allocation, no synchronisation; deterministic for one plan. Reads the plan from
 // the workspace when it runs; what was launched works with any later plan. Launches that share a
 // workspace must not overlap. Throws Error(kUnsupported) on a shape that the kernels do not handle,
 // Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.

@@ -8,7 +8,6 @@
 
 #include "oscar/cuda/decode_copy_rows.cuh"
 #include "oscar/cuda/decode_launch.h"
-#include "oscar/cuda/decode_merge.cuh"
 #include "oscar/cuda/decode_piece_sum.cuh"
 #include "oscar/cuda/decode_quantised_warp.cuh"
 #include "oscar/cuda/decode_rows_warp.cuh"
@@ -132,12 +131,21 @@ struct DecodeBlock {
     Leave<Warp>(at, rings.rows, warp.result);
   }
 
-  __device__ void Compute() {
-    // The plan of the first piece is in the cache by the time that the launches before are done.
-    const int first = p.block_begin[blockIdx.x];
-    if (first < p.block_begin[blockIdx.x + 1]) {
-      PieceMerge<Traits, kDim>::Prefetch(p, ReadPiece(p.pieces + first));
+  // Has the lines of a piece's queries fetched into the L2 cache, where they are also written: there
+  // is no harm in asking for them early.
+  __device__ __forceinline__ void FetchQueries(const PlanPiece& piece) const {
+    constexpr int kLine = 128 / sizeof(uint16_t);
+    const int numbers = (p.group_size << HeadsLog2<kHeadsLog2>(p)) * kDim;
+    const uint16_t* const q =
+        p.q + (static_cast<int64_t>(piece.request) * p.head_blocks + piece.head_block) * numbers;
+    for (int i = static_cast<int>(threadIdx.x) * kLine; i < numbers; i += kComputing * kLine) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(q + i));
     }
+  }
+
+  __device__ void Compute() {
+    const int first = p.block_begin[blockIdx.x];
+    if (first < p.block_begin[blockIdx.x + 1]) FetchQueries(ReadPiece(p.pieces + first));
     WaitForPredecessors();
     ForPieces([&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
@@ -146,10 +154,6 @@ struct DecodeBlock {
       } else {
         Rows(at, piece);
       }
-      PieceMerge<Traits, kDim>(
-          p, ReadPiece(at),
-          reinterpret_cast<int*>(shared + Traits::kTileBytes + 8 * Rings<Traits>::kBarriers))
-          .Run();
     });
   }
 };

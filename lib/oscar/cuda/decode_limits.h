@@ -13,8 +13,14 @@ inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9
 // Warps that only copy tiles, beside those that compute: one warp group, the unit in which
 // registers move from one kind to the other.
 inline constexpr int kCopyWarps = 4;
-// Partial results of a request, on average, above which a kernel of its own adds them up.
-inline constexpr int kFewPartials = 20;
+// The kernel that adds partial results up: warps of a block, and rounds of copies under way. Its
+// blocks fit beside those of the attention (DecodeTraits).
+inline constexpr int kMergeWarpsLog2 = 2, kMergeWarps = 1 << kMergeWarpsLog2;
+inline constexpr int kMergeRounds = 5;
+inline constexpr int kMergeRegisters = 32;  // of a thread
+inline constexpr int kMergeBlocks =         // that these suffice for, of a multiprocessor
+    65536 / (32 * kMergeWarps * kMergeRegisters);
+inline constexpr int kMergeSharedBytes = kMergeWarps * kMergeRounds * 1280;
 
 // At which bit of the 16 of an operand a field of the keys' codes stands, four bits per field: 0-3
 // of the even bytes, then 0-3 of the odd ones. Subnormals take bits 0-9. The multiply aligns its 16
@@ -59,12 +65,13 @@ struct DecodeTraits {
   static constexpr int kWarps = DecodeWarps(kDim, kGroups, kCols);
   static constexpr int kThreads = 32 * (kWarps + kCopyWarps);
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
-  static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 216;
-  static constexpr int kCopyRegisters = kWarps == 16 ? 64 : 72;
-  static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : 168;
+  static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 208;
+  static constexpr int kCopyRegisters = 64;
+  static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : 160;
   static_assert(kWarps * kComputeRegisters + kCopyWarps * kCopyRegisters <=
                     (kWarps + kCopyWarps) * kLaunchRegisters &&
-                (kWarps + kCopyWarps) * kLaunchRegisters * 32 <= 65536);
+                ((kWarps + kCopyWarps) * kLaunchRegisters + kMergeWarps * kMergeRegisters) * 32 <=
+                    65536);
   static constexpr bool kSharedColumns = kCols == 4;
   static constexpr int kColumnWarpsLog2 = ColumnWarps(kDim, kGroups, kCols) - 1;
   static constexpr int kColumnTiles = kCols == 16 && kColumnWarpsLog2 == 0 ? 2 : 1;  // of a warp
@@ -78,7 +85,9 @@ struct DecodeTraits {
   static constexpr int kRowStageBytes = kWarps * kWarpRowBytes;
 
   static constexpr int kBarrierBytes = 256;
-  static constexpr int kBudget = kSharedBytesPerBlock - kBarrierBytes;
+  // A multiprocessor has 228 KiB and keeps one for each of the two blocks.
+  static constexpr int kBudget = 226 * 1024 - kMergeSharedBytes - kBarrierBytes;
+  static_assert(kBudget + kBarrierBytes <= kSharedBytesPerBlock);
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
   static constexpr int kStages = Min(kBudget / kStageBytes, kMaxStages);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);

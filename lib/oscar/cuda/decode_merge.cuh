@@ -1,266 +1,297 @@
-// Partial results in memory and their sum. Device code.
+// The sum of partial results. Device code.
 //
-// Every piece of a request and block of heads leaves a partial result in memory and counts itself
-// as done; the block that is done last adds them up, unless a kernel of its own does (decode.cu).
-// The order of a sum is that of the tokens, whoever adds it up.
+// Every piece of a request and block of heads leaves a partial result in memory; a kernel launched
+// behind the attention adds them up, in an order that depends on the plan alone. Its blocks are so
+// small that they fit beside those of the attention: they are there when the last piece is done, and
+// keep no multiprocessor from the attention launched next. Their few registers leave shared memory
+// for what is under way.
 #pragma once
 
-#include "oscar/cuda/decode_ring.cuh"
-#include "oscar/cuda/decode_softmax.cuh"
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "oscar/cuda/decode_merge_sum.cuh"
+#include "oscar/cuda/decode_params.h"
 
 namespace oscar {
 
-// Query heads of one request and block of heads.
-struct OutputRows {
-  int request, head_block, columns;
-  __device__ int KvHead(const DecodeParams& p, int row) const {
-    return (head_block << p.heads_log2) + row / p.group_size;
-  }
-  // Of the row in [requests, q_heads].
-  __device__ int64_t At(const DecodeParams& p, int row) const {
-    return (static_cast<int64_t>(request) * p.head_blocks + head_block) * columns + row;
-  }
-};
-
-// kDim / 32 consecutive channels of one row per lane.
-template <int kDim>
-struct LaneRow {
-  static constexpr int kPer = kDim / 32;
-  float x[kPer];
-
-  __device__ __forceinline__ static LaneRow Load(const float* row) {
-    const float* const at = row + (static_cast<int>(threadIdx.x) & 31) * kPer;
-    LaneRow r;
-    if constexpr (kPer == 2) {
-      const float2 v = __ldcg(reinterpret_cast<const float2*>(at));
-      r.x[0] = v.x;
-      r.x[1] = v.y;
-    } else {
-#pragma unroll
-      for (int i = 0; i < kPer; i += 4) {
-        const float4 v = __ldcg(reinterpret_cast<const float4*>(at + i));
-        r.x[i] = v.x;
-        r.x[i + 1] = v.y;
-        r.x[i + 2] = v.z;
-        r.x[i + 3] = v.w;
-      }
-    }
-    return r;
-  }
-  __device__ __forceinline__ void Store(float* row) const {
-    float* const at = row + (static_cast<int>(threadIdx.x) & 31) * kPer;
-#pragma unroll
-    for (int i = 0; i < kPer; i += 2) {
-      *reinterpret_cast<float2*>(at + i) = make_float2(x[i], x[i + 1]);
-    }
-  }
-  __device__ __forceinline__ void StoreHalf(__nv_bfloat16* row) const {
-    __nv_bfloat16* const at = row + (static_cast<int>(threadIdx.x) & 31) * kPer;
-#pragma unroll
-    for (int i = 0; i < kPer; i += 2) {
-      *reinterpret_cast<uint32_t*>(at + i) = PackBFloat16(x[i], x[i + 1]);
-    }
-  }
-};
-
-__device__ __forceinline__ float WarpMax(float x) {
-#pragma unroll
-  for (int s = 16; s > 0; s /= 2) x = fmaxf(x, __shfl_xor_sync(~0U, x, s));
-  return x;
-}
-__device__ __forceinline__ float WarpSum(float x) {
-#pragma unroll
-  for (int s = 16; s > 0; s /= 2) x += __shfl_xor_sync(~0U, x, s);
-  return x;
-}
-
-// What a warp adds up for one row: with the largest maximum M, o = sum_i 2^(max_i - M) o_i /
-// sum_i 2^(max_i - M) sum_i.
-template <int kDim>
-struct MergedRow {
-  static constexpr int kPer = kDim / 32;
-  // Rows under way at once: all that a warp of the merge kernel takes on 132 multiprocessors.
-  static constexpr int kBatch = 9;
-  LaneRow<kDim> o;
-  float lse;  // base 2
-
-  // Partials first, first + step, ...: `count` of them.
-  __device__ __forceinline__ MergedRow(const DecodeParams& p, int columns, int row, int first,
-                                       int step, int count) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    float max = -INFINITY, weight = 0;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) o.x[i] = 0;
-#pragma unroll 1
-    for (int begin = 0; begin < count; begin += 32) {
-      const auto at = [&](int i) {
-        return static_cast<int64_t>(first + (begin + i) * step) * columns + row;
-      };
-      const int here = min(count - begin, 32);
-      // The first rows are under way before their weights are known.
-      LaneRow<kDim> part[kBatch];
-#pragma unroll
-      for (int u = 0; u < kBatch; ++u) {
-        part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(u, here - 1)) * kDim);
-      }
-      float2 mine = make_float2(-INFINITY, 0);
-      if (lane < here) mine = __ldcg(reinterpret_cast<const float2*>(p.partial_sums) + at(lane));
-      const float top = WarpMax(fmaxf(max, mine.x));
-      const float factor = mine.x > -INFINITY ? Exp2(mine.x - top) : 0.0F;
-      const float old = max > -INFINITY ? Exp2(max - top) : 0.0F;
-      weight = weight * old + WarpSum(factor * mine.y);
-      max = top;
-#pragma unroll
-      for (int i = 0; i < kPer; ++i) o.x[i] *= old;
-#pragma unroll 1
-      for (int i = 0; i < here; i += kBatch) {
-        // Past the end: the last one again, at a factor of zero.
-        if (i > 0) {
-#pragma unroll
-          for (int u = 0; u < kBatch; ++u) {
-            part[u] = LaneRow<kDim>::Load(p.partial_o + at(min(i + u, here - 1)) * kDim);
-          }
-        }
-#pragma unroll
-        for (int u = 0; u < kBatch; ++u) {
-          const float weight_of = __shfl_sync(~0U, factor, (i + u) & 31);
-          const float f = i + u < here ? weight_of : 0.0F;
-#pragma unroll
-          for (int j = 0; j < kPer; ++j) o.x[j] = fmaf(f, part[u].x[j], o.x[j]);
-        }
-      }
-    }
-    Divide(max, weight);
-  }
-  // Of up to 32 rows of kDim + 4 numbers in shared memory: results of the other constructor, the
-  // log-sum-exp behind the channels.
-  __device__ __forceinline__ MergedRow(const float* rows, int count) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const float mine = lane < count ? rows[lane * (kDim + 4) + kDim] : -INFINITY;
-    const float max = WarpMax(mine);
-    const float factor = mine > -INFINITY ? Exp2(mine - max) : 0.0F;
-    const float weight = WarpSum(factor);
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) o.x[j] = 0;
-#pragma unroll 4
-    for (int i = 0; i < count; ++i) {
-      const float f = __shfl_sync(~0U, factor, i);
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) {
-        o.x[j] = fmaf(f, rows[i * (kDim + 4) + lane * kPer + j], o.x[j]);
-      }
-    }
-    Divide(max, weight);
-  }
-
- private:
-  __device__ __forceinline__ void Divide(float max, float weight) {
-    const float inverse = weight > 0 ? __frcp_rn(weight) : 0.0F;
-#pragma unroll
-    for (int i = 0; i < kPer; ++i) o.x[i] *= inverse;
-    lse = weight > 0 ? max + log2f(weight) : -INFINITY;
-  }
-};
-
-// out[j] = sum_d o[d] R[j, d], a channel j per lane in turn, summed in the order of d.
-template <int kDim>
-__device__ __forceinline__ void StoreRotated(const DecodeParams& p, const LaneRow<kDim>& o,
-                                             const uint16_t* rotation, int64_t out) {
-  constexpr int kPer = kDim / 32;
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-#pragma unroll 1
-  for (int j = lane; j < kDim; j += 32) {
-    float sum = 0;
-#pragma unroll 4
-    for (int from = 0; from < 32; ++from) {
-#pragma unroll
-      for (int i = 0; i < kPer; i += 2) {
-        const uint32_t pair =
-            *reinterpret_cast<const uint32_t*>(rotation + j * kDim + from * kPer + i);
-        sum = fmaf(__shfl_sync(~0U, o.x[i], from), LowBFloat16(pair), sum);
-        sum = fmaf(__shfl_sync(~0U, o.x[i + 1], from), HighBFloat16(pair), sum);
-      }
-    }
-    if (p.o_is_bf16 != 0) {
-      static_cast<__nv_bfloat16*>(p.o)[out * kDim + j] = __float2bfloat16_rn(sum);
-    } else {
-      static_cast<float*>(p.o)[out * kDim + j] = sum;
-    }
-  }
-}
-
-// The result of a row.
-template <int kDim>
-__device__ __forceinline__ void StoreOutput(const DecodeParams& p, const OutputRows& rows, int row,
-                                            const LaneRow<kDim>& o, float lse) {
-  const int64_t out = rows.At(p, row);
-  if (p.v_rotation != nullptr) {
-    const int matrix = p.rotation_per_head != 0 ? rows.KvHead(p, row) : 0;
-    StoreRotated<kDim>(p, o, p.v_rotation + static_cast<int64_t>(matrix) * kDim * kDim, out);
-  } else if (p.o_is_bf16 != 0) {
-    o.StoreHalf(static_cast<__nv_bfloat16*>(p.o) + out * kDim);
-  } else {
-    o.Store(static_cast<float*>(p.o) + out * kDim);
-  }
-  if ((threadIdx.x & 31) == 0 && p.lse != nullptr) p.lse[out] = lse * 0.6931471805599453F;
-}
-
-// Adds the partial results of a piece's request up once they are all there.
-template <typename Traits, int kDim>
-class PieceMerge {
-  static constexpr int kWarps = Traits::kWarps;
-  static constexpr int kThreads = 32 * kWarps;
+// A warp takes items: some channels of one query head of one request, in units of four channels.
+// Its partial results come in rounds, as many under way as the ring of MergeMemory has; a lane adds up
+// the units that it copies. kUnitsLog2: units of an item. kShareLog2: warps of a block that share its
+// partial results, a team. kOneItem: there is one for a team at most.
+template <int kDim, bool kRotated, int kUnitsLog2, int kShareLog2, bool kOneItem>
+class MergeWarp {
+  // Rows of 256 channels are rotated after both halves.
+  static constexpr int kHalvesLog2 = kRotated && kDim == 256 ? 1 : 0;
+  static constexpr int kSlices = kDim / (4 << kUnitsLog2);  // items of a row
+  // Partial results of half a round, and those from one of the warp's rounds to the next.
+  static constexpr int kGroups = 32 >> kUnitsLog2;
+  static constexpr int kTurn = 2 * kGroups << kShareLog2;
 
  public:
-  __device__ __forceinline__ static void Prefetch(const DecodeParams& p, const PlanPiece& piece) {
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(p.partial_begin + piece.request * p.head_blocks +
-                                                  piece.head_block));
+  // `row`: kDim numbers of shared memory, of rows that are rotated.
+  __device__ MergeWarp(const DecodeParams& p, MergeMemory& memory, float* row)
+      : p_(p), memory_(memory), rotated_row_(row) {
+    units_ = SharedAddress(&memory) + static_cast<uint32_t>(Lane()) * 16;
+    pairs_ = SharedAddress(&memory) + 1024 + static_cast<uint32_t>(Group()) * 8;
+    PinLane(units_);
+    PinLane(pairs_);
+    columns_ = p.group_size << p.heads_log2;
+    rows_ = *p.requests * p.head_blocks * columns_;
   }
 
-  // `flag`: a word of shared memory.
-  __device__ __forceinline__ PieceMerge(const DecodeParams& p, const PlanPiece& piece, int* flag)
-      : p_(p),
-        rows_{piece.request, piece.head_block, p.group_size << p.heads_log2},
-        flag_(flag),
-        empty_(piece.tokens == 0) {
-    const int job = piece.request * p.head_blocks + piece.head_block;
-    begin_ = p.partial_begin[job];
-    count_ = p.partial_begin[job + 1] - begin_;
-    done_ = p.done + job;
-  }
-
-  // By all threads that compute, after their parts of the partial result are written.
-  __device__ __forceinline__ void Run() const {
-    if (p_.merge_apart != 0 && !empty_) return;
-    SynchroniseThreads(kThreads);
-    if (count_ > 1) {
-      if (threadIdx.x == 0) *flag_ = IsLast() ? 1 : 0;
-      SynchroniseThreads(kThreads);
-      if (*flag_ == 0) return;
+  __device__ __forceinline__ void Run() {
+    const int step = 32 >> kHalvesLog2;
+    for (first_ = Team() * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+         first_ < Shares(); first_ += (kOneItem ? 1 : step) * Teams()) {
+      ReadItems();
+      items_ = min(step, (Shares() - first_ + Teams() - 1) / Teams()) << kHalvesLog2;
+      next_.item = 0;
+      Locate();
+      // The plan is older than the launches before, the partial results are not.
+      WaitForPredecessors();
+      AddItems();
+      if (kOneItem) return;
     }
-#pragma unroll 1
-    for (int row = static_cast<int>(threadIdx.x) >> 5; row < rows_.columns; row += kWarps) {
-      const MergedRow<kDim> merged(p_, rows_.columns, row, begin_, 1, empty_ ? 0 : count_);
-      StoreOutput<kDim>(p_, rows_, row, merged.o, merged.lse);
-    }
+    WaitForPredecessors();
   }
 
  private:
-  // Counts the piece; true for the one that completes the request, and the counter is 0 again.
-  __device__ bool IsLast() const {
-    FenceDevice();
-    const auto most = static_cast<uint32_t>(count_ - 1);
-    const bool last = atomicInc(done_, most) == most;
-    FenceDevice();
-    return last;
+  __device__ __forceinline__ static int Lane() { return static_cast<int>(threadIdx.x) & 31; }
+  // Warps that share an item's partial results, as a power of two, are a team.
+  __device__ __forceinline__ static int Team() {
+    return static_cast<int>(threadIdx.x) >> (5 + kShareLog2);
+  }
+  __device__ __forceinline__ static int Teams() {
+    return static_cast<int>(gridDim.x) << (kMergeWarpsLog2 - kShareLog2);
+  }
+  // Of the warp in its team.
+  __device__ __forceinline__ static int Member() {
+    return (static_cast<int>(threadIdx.x) >> 5) & ((1 << kShareLog2) - 1);
+  }
+  __device__ __forceinline__ int Shares() const { return rows_ * (kSlices >> kHalvesLog2); }
+  __device__ __forceinline__ static int Unit() { return Lane() & ((1 << kUnitsLog2) - 1); }
+  __device__ __forceinline__ static int Group() { return Lane() >> kUnitsLog2; }
+  // Of the warp's item number `item`.
+  __device__ __forceinline__ int Index(int item) const {
+    return ((first_ + (item >> kHalvesLog2) * Teams()) << kHalvesLog2) +
+           (item & ((1 << kHalvesLog2) - 1));
+  }
+
+  // A lane keeps where one item's partial results are, of those that are the warp's.
+  __device__ __forceinline__ void ReadItems() {
+    const int row = Index(kOneItem ? 0 : Lane()) / kSlices;
+    first_row_ = 0;
+    count_ = 0;
+    if (row >= rows_) return;
+    const int job = row / columns_;
+    const int begin = p_.partial_begin[job];
+    // The one piece of a request without tokens has no result.
+    count_ = p_.pieces[begin].tokens == 0 ? 0 : p_.partial_begin[job + 1] - begin;
+    first_row_ = static_cast<uint32_t>(begin) * columns_ + (row - job * columns_);
+    const int before = Member() * 2 * kGroups;
+    count_ -= before;
+    first_row_ += static_cast<uint32_t>(before * columns_);
+  }
+
+  template <typename Number>
+  __device__ __forceinline__ static Number OfItem(Number x, int item) {
+    return kOneItem ? x : __shfl_sync(~0U, x, item);
+  }
+  // Begins an item of the copies, `next_.item`.
+  __device__ __forceinline__ void Locate() {
+    const uint32_t row = OfItem(first_row_, next_.item) + Group() * columns_;
+    const int slice = Index(next_.item) % kSlices;
+    next_.o = AddressOf(
+        reinterpret_cast<const char*>(p_.partial_o + (((slice << kUnitsLog2) + Unit()) << 2)), row,
+        4 * kDim);
+    next_.pairs = AddressOf(reinterpret_cast<const char*>(p_.partial_sums), row, 8);
+    next_.left = OfItem(count_, next_.item) - Group();
+  }
+  __device__ __forceinline__ void Issue() {
+    if (kOneItem ? next_.left + Group() > 0 : next_.item < items_) {
+      const uint32_t half = static_cast<uint32_t>(kGroups * columns_);
+      const bool pairs = Unit() == 0;
+      const uint32_t units = units_ + next_.slot;
+      const uint32_t to_pairs = pairs_ + next_.slot;
+      CopyAsync<16>(units, next_.o, next_.left > 0);
+      CopyAsync<16>(units + 512, AddressOf(next_.o, half, 4 * kDim), next_.left > kGroups);
+      if (pairs) CopyAsync<8>(to_pairs, next_.pairs, next_.left > 0);
+      if (pairs) {
+        CopyAsync<8>(to_pairs + kGroups * 8, AddressOf(next_.pairs, half, 8),
+                     next_.left > kGroups);
+      }
+      const uint32_t turn = static_cast<uint32_t>(kTurn * columns_);
+      next_.o = AddressOf(next_.o, turn, 4 * kDim);
+      next_.pairs = AddressOf(next_.pairs, turn, 8);
+      next_.left -= kTurn;
+      if (!kOneItem && next_.left + Group() <= 0 && ++next_.item < items_) Locate();
+    }
+    CommitCopies();
+    next_.slot = Next(next_.slot);
+  }
+  __device__ __forceinline__ static uint32_t Next(uint32_t slot) {
+    return slot + sizeof(MergeMemory::Round) == sizeof(MergeMemory)
+               ? 0
+               : slot + static_cast<uint32_t>(sizeof(MergeMemory::Round));
+  }
+
+  // `left`: partial results of the item from the round's first on.
+  __device__ __forceinline__ void AddRound(uint32_t slot, int left, MergeSum& sum) const {
+    float2 pair[2];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      pair[k] = LoadShared2(pairs_ + slot + k * kGroups * 8);
+      if (Group() + k * kGroups >= left) pair[k].x = -INFINITY;
+    }
+    const float base = sum.Raise(fmaxf(sum.max, fmaxf(pair[0].x, pair[1].x)));
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      sum.Add(Exp2(pair[k].x - base), pair[k].y, LoadShared4(units_ + slot + k * 512));
+    }
+  }
+
+  // Adds the sums of the warps of a team, which has one item, up in its first one; false for others.
+  __device__ __forceinline__ bool AddTeam(MergeSum& sum) {
+    WaitCopies<0>();
+    memory_.rounds[0].units[0][Lane()] = sum.o;
+    if (Lane() == 0) memory_.rounds[0].pairs[0] = make_float2(sum.max, sum.weight);
+    SynchroniseSome(1 + Team(), 32 << kShareLog2);
+    if (Member() > 0) return false;
+    constexpr int kMembers = 1 << kShareLog2;
+    float2 pairs[kMembers];
+    float max = sum.max;
+#pragma unroll
+    for (int i = 1; i < kMembers; ++i) {
+      pairs[i] = (&memory_)[i].rounds[0].pairs[0];
+      max = fmaxf(max, pairs[i].x);
+    }
+    const float base = sum.Raise(max);
+#pragma unroll
+    for (int i = 1; i < kMembers; ++i) {
+      sum.Add(Exp2(pairs[i].x - base), pairs[i].y, (&memory_)[i].rounds[0].units[0][Lane()]);
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ void AddItems() {
+#pragma unroll 1
+    for (int i = 0; i < kMergeRounds; ++i) Issue();
+    uint32_t slot = next_.slot;
+#pragma unroll 1
+    for (int item = 0; item < (kOneItem ? 1 : items_); ++item) {
+      MergeSum sum;
+      int left = OfItem(count_, item);
+#pragma unroll 1
+      for (bool more = !kOneItem || left > 0; more; more = left > 0) {
+        WaitCopies<kMergeRounds - 1>();
+        __syncwarp();
+        AddRound(slot, left, sum);
+        __syncwarp();
+        Issue();
+        slot = Next(slot);
+        left -= kTurn;
+      }
+      sum.AddLanes<(1 << kUnitsLog2)>();
+      if constexpr (kShareLog2 > 0) {
+        if (!AddTeam(sum)) continue;
+      }
+      Store(Index(item), sum);
+    }
+  }
+
+  __device__ __forceinline__ void Store(int index, const MergeSum& sum) const {
+    const int64_t row = index / kSlices;
+    const int slice = index % kSlices;
+    const int channel = ((slice << kUnitsLog2) + Unit()) << 2;
+    const bool some = sum.weight > 0;
+    const float inverse = some ? __frcp_rn(sum.weight) : 0.0F;
+    const float4 o = {sum.o.x * inverse, sum.o.y * inverse, sum.o.z * inverse, sum.o.w * inverse};
+    if (p_.lse != nullptr && slice == 0 && Lane() == 0) {
+      p_.lse[row] = some ? (sum.max + __log2f(sum.weight)) * 0.6931471805599453F : -INFINITY;
+    }
+    if constexpr (kRotated) {
+      if (Group() == 0) *reinterpret_cast<float4*>(rotated_row_ + channel) = o;
+      __syncwarp();
+      if (slice == kSlices - 1) StoreRotated(row);
+      __syncwarp();
+    } else if (Group() == 0) {
+      if (p_.o_is_bf16 != 0) {
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p_.o) + row * kDim + channel) =
+            make_uint2(PackBFloat16(o.x, o.y), PackBFloat16(o.z, o.w));
+      } else {
+        *reinterpret_cast<float4*>(static_cast<float*>(p_.o) + row * kDim + channel) = o;
+      }
+    }
+  }
+
+  // out[j] = sum_d o[d] R[j, d], a channel j per lane in turn, summed in the order of d.
+  __device__ __forceinline__ void StoreRotated(int64_t row) const {
+    const auto head = static_cast<int>(row / p_.group_size % p_.kv_heads);
+    const uint16_t* const rotation =
+        p_.v_rotation + static_cast<int64_t>(p_.rotation_per_head != 0 ? head : 0) * kDim * kDim;
+#pragma unroll 1
+    for (int j = Lane(); j < kDim; j += 32) {
+      float sum = 0;
+#pragma unroll 4
+      for (int d = 0; d < kDim; d += 2) {
+        const uint32_t pair = *reinterpret_cast<const uint32_t*>(rotation + j * kDim + d);
+        sum = fmaf(rotated_row_[d], LowBFloat16(pair), sum);
+        sum = fmaf(rotated_row_[d + 1], HighBFloat16(pair), sum);
+      }
+      if (p_.o_is_bf16 != 0) {
+        static_cast<__nv_bfloat16*>(p_.o)[row * kDim + j] = __float2bfloat16_rn(sum);
+      } else {
+        static_cast<float*>(p_.o)[row * kDim + j] = sum;
+      }
+    }
   }
 
   const DecodeParams& p_;
-  OutputRows rows_;
-  int* flag_;
-  bool empty_;  // the one piece of a request without tokens
-  int begin_, count_;
-  uint32_t* done_;
+  MergeMemory& memory_;
+  float* rotated_row_;
+  int columns_, rows_;
+  uint32_t first_row_;  // of the first partial result
+  int count_;
+  int first_ = 0, items_ = 0;
+  uint32_t units_, pairs_;  // the lane's in the first round
+  // The round copied next.
+  struct {
+    const char *o, *pairs;
+    int left;  // of the item's partial results from the lane's first one on
+    int item;
+    uint32_t slot = 0;
+  } next_;
 };
+
+template <int kNumber>
+using Constant = std::integral_constant<int, kNumber>;
+
+template <int kDim, bool kRotated>
+__global__ void __launch_bounds__(32 * kMergeWarps, kMergeBlocks)
+    MergeKernel(const __grid_constant__ DecodeParams p) {
+  __shared__ MergeMemory memory[kMergeWarps];
+  __shared__ float rows[kRotated ? kMergeWarps : 1][kRotated ? kDim : 1];
+  ReleaseSuccessors();
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  // So that every warp has something to do, rows are cut, into whole lines of the cache at least,
+  // then their partial results dealt out.
+  constexpr int kMostLog2 = kDim == 64 ? 4 : 5;
+  const auto run = [&](auto units, auto share, auto one) {
+    MergeWarp<kDim, kRotated, units.value, share.value, one.value != 0>(p, memory[warp],
+                                                                  rows[kRotated ? warp : 0])
+        .Run();
+  };
+  if constexpr (!kRotated) {
+    const int lines = *p.requests * p.head_blocks * (p.group_size << p.heads_log2) * (kDim / 32);
+    const int warps = static_cast<int>(gridDim.x) * kMergeWarps;
+    if (lines * 4 <= warps) return run(Constant<3>(), Constant<2>(), Constant<1>());
+    if (lines * 2 <= warps) return run(Constant<3>(), Constant<1>(), Constant<1>());
+    if (lines <= warps) return run(Constant<3>(), Constant<0>(), Constant<1>());
+    if (lines <= 2 * warps) return run(Constant<4>(), Constant<0>(), Constant<1>());
+  }
+  run(Constant<kMostLog2>(), Constant<0>(), Constant<0>());
+}
 
 }  // namespace oscar

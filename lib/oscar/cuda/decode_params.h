@@ -14,9 +14,6 @@ struct DecodeParams {
   const int32_t* block_begin;
   const int32_t* partial_begin;
   const int32_t* requests;  // of the plan
-  // For every request and block of heads, how many of its pieces are done, up to all, which counts
-  // as 0 again.
-  uint32_t* done;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;
@@ -46,8 +43,8 @@ struct DecodeParams {
   int32_t row_slot_log2;
   int32_t rotation_per_head;
   int32_t o_is_bf16;
-  int32_t merge_apart;  // another kernel adds partial results up
-  // Stages of a piece that are fetched without waiting for the launches before.
+  // Stages of a piece that are fetched without waiting for the launches before: 0 or 1, as more
+  // would be in the way of those launches' sums.
   int32_t quantised_early, rows_early;
 };
 

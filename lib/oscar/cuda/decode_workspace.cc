@@ -26,8 +26,6 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   begins_ = DeviceBuffer((blocks_ + 1 + 1 + max_requests * head_blocks + 1) * 4);
   partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
   partial_sums_ = DeviceBuffer(pieces * columns * 8);
-  done_ = DeviceBuffer(max_requests * head_blocks * 4);
-  done_.Fill(0);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {

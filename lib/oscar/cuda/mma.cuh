@@ -121,9 +121,6 @@ __device__ __forceinline__ void WaitAtBarrier(uint32_t barrier, uint32_t parity)
       : "memory");
 }
 
-// Between what blocks write and the counters that say so.
-__device__ __forceinline__ void FenceDevice() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-
 // Gives registers of the warp group up, or gets some that another one gave up.
 template <int kRegisters>
 __device__ __forceinline__ void ShrinkRegisters() {
@@ -134,9 +131,27 @@ __device__ __forceinline__ void GrowRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// By addresses in shared memory, which take one register.
+__device__ __forceinline__ float4 LoadShared4(uint32_t at) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(at));
+  return x;
+}
+__device__ __forceinline__ float2 LoadShared2(uint32_t at) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(at));
+  return x;
+}
+
 // A barrier of the first `threads` threads of the block only.
 __device__ __forceinline__ void SynchroniseThreads(int threads) {
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+// Barrier `name` (1 to 15) of `threads` threads, whole warps.
+__device__ __forceinline__ void SynchroniseSome(int name, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ float Exp2(float x) {
