@@ -113,6 +113,38 @@ TEST(DecodeGpu, SlotOrders) {
   }
 }
 
+// Blocks of one or two heads copy in their own way: all kinds of scales, slots in any order, pieces
+// of less than a tile and of many, more blocks of heads than one, settled caches.
+TEST(DecodeGpu, FewHeads) {
+  OSCAR_NEED_DEVICE();
+  for (const int64_t dim : {64, 128}) {
+    for (const auto& [q_heads, kv_heads] :
+         {std::pair(4, 1), std::pair(8, 1), std::pair(13, 1), std::pair(12, 3), std::pair(8, 2),
+          std::pair(32, 2), std::pair(30, 6)}) {
+      for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+        DecodeCase c(Shape(q_heads, kv_heads, dim, 1, type),
+                     {{2563, 37}, {0, 0}, {512, 0}, {0, 19}, {129, 5}, {1, 0}}, 23,
+                     Pages::kShuffledSlots);
+        c.wide_slots = type == DType::kF16;
+        SCOPED_TRACE(Name(c.shape));
+        const DecodeResult reference = Reference(c);
+        DeviceDecode device(c);
+        EXPECT_LE(Compare(device.Run(), reference).output, kOutputBound);
+        const int64_t blocks = device.workspace().blocks();
+        for (const int64_t used : {1, 3}) {
+          DecodePlan plan = PlanDecode(c.shape, c.lengths, used);
+          plan.block_begin.resize(static_cast<size_t>(blocks + 1), plan.block_begin.back());
+          plan.blocks = blocks;
+          device.inputs().quantised_settled = used == 3;
+          const Distance distance = Compare(device.Run(std::move(plan)), reference);
+          EXPECT_LE(distance.output, kOutputBound) << used;
+          EXPECT_LE(distance.lse, kLseBound) << used;
+        }
+      }
+    }
+  }
+}
+
 TEST(DecodeGpu, EveryByteValueInEveryPosition) {
   OSCAR_NEED_DEVICE();
   // Token t, head h: byte j holds (t + 7 j + 31 h) mod 256, so that every value meets every

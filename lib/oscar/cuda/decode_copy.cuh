@@ -1,38 +1,12 @@
 // The warps that copy tiles into shared memory. Device code.
 #pragma once
 
+#include "oscar/cuda/decode_copy_few.cuh"
 #include "oscar/cuda/decode_params.h"
 #include "oscar/cuda/decode_ring.cuh"
+#include "oscar/cuda/decode_tile.cuh"
 
 namespace oscar {
-
-// KV heads of a block as a power of two, known to the compiler in the instances that matter.
-template <int kHeadsLog2>
-__device__ __forceinline__ int HeadsLog2(const DecodeParams& p) {
-  return kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
-}
-
-// Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
-// block's heads of one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so
-// that eight tokens at one chunk fall into eight bank groups; copies of a row stay within its 128
-// bytes.
-__device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2) {
-  const int shift = chunks_log2 < 3 ? 3 - chunks_log2 : 0;
-  const int mask = chunks_log2 < 3 ? (1 << chunks_log2) - 1 : 7;
-  return ((token << chunks_log2) + (chunk ^ ((token >> shift) & mask))) * 16;
-}
-
-// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in
-// the row depends on the token, so that eight lanes that read one head of eight tokens meet eight
-// banks. Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
-template <bool kSharedColumns>
-__device__ __forceinline__ int ScaleSwizzle(int token) {
-  return ((token >> 1) & 1) | (kSharedColumns ? (token >> 3) & 2 : 0);
-}
-template <int kHeadsLog2>
-__device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {
-  return kHeadsLog2 == 3 && p.scale_row_log2 == 6;
-}
 
 // Tokens that the copying warps take at a time, in equal shares.
 inline constexpr int kQuantisedStep = 64, kRowStep = 32;
@@ -195,7 +169,7 @@ class CodeCopier {
 
 // Copies the tiles of a piece of quantised tokens.
 template <typename Traits, int kDim, int kHeadsLog2>
-__device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const PlanPiece& piece,
+__device__ __forceinline__ void CopyQuantisedTiles(const DecodeParams& p, const PlanPiece& piece,
                                                    int warp, int lane, Rings<Traits>& rings) {
   constexpr int kTokens = kQuantisedStep / kCopyWarps;
   SlotReader<kTokens> slots(p.quantised_slots, piece, p.quantised_slot_log2, warp, lane);
@@ -223,6 +197,22 @@ __device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const 
     }
     if (left <= end) break;
     WaitForPredecessors();
+  }
+}
+
+template <typename Traits, int kDim, int kHeadsLog2>
+__device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const PlanPiece& piece,
+                                                   int warp, int lane, Rings<Traits>& rings) {
+  if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) {
+    if (p.heads_log2 == 0) {
+      FewHeadsCopier<Traits, kDim, 0>(p, piece, warp, lane).Run(p.quantised_early, rings);
+    } else if (p.heads_log2 == 1) {
+      FewHeadsCopier<Traits, kDim, 1>(p, piece, warp, lane).Run(p.quantised_early, rings);
+    } else {
+      CopyQuantisedTiles<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
+    }
+  } else {
+    CopyQuantisedTiles<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
   }
   // A stage for the results of the piece's warps.
   rings.quantised.WaitEmpty();

@@ -48,10 +48,13 @@ struct DecodeBlock {
   }
 
   __device__ void Copy() {
-    const int warp = (static_cast<int>(threadIdx.x) >> 5) - Traits::kWarps;
-    const int lane = static_cast<int>(threadIdx.x) & 31;
     Tier last = Tier::kQuantised;
     ForPieces([&](const PlanPiece* at) {
+      uint32_t thread = threadIdx.x;
+      // Where the code has many variants: what follows is cheaper to work out again than to keep.
+      if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) Pin(thread);
+      const int warp = (static_cast<int>(thread) >> 5) - Traits::kWarps;
+      const int lane = static_cast<int>(thread) & 31;
       const PlanPiece piece = ReadPiece(at);
       if (piece.tokens == 0) return;
       // The tiers share the memory of their stages.
