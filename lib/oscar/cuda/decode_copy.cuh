@@ -21,10 +21,11 @@ class SlotReader {
   __device__ SlotReader(const char* list, const PlanPiece& piece, int log2_bytes, int warp,
                         int lane) {
     const int token = lane / kPerWarp * kPerWarp * kCopyWarps + warp * kPerWarp + lane % kPerWarp;
-    from_ = list + ((piece.slot_begin + token) << log2_bytes);
-    left_ = piece.tokens - token;
-    now_ = Fetch(log2_bytes);
+    list_ = list + (piece.slot_begin << log2_bytes);
+    token_ = token;
+    last_ = piece.tokens - 1;
     next_ = Fetch(log2_bytes);
+    Next(log2_bytes);
   }
   // The slot of the warp's token `own` of the current step. The low word of a slot number: no pool
   // has 2^31 slots, whatever the width of its numbers.
@@ -35,19 +36,25 @@ class SlotReader {
     first_ += kPerWarp;
     if (first_ < 32) return;
     first_ = 0;
-    now_ = next_;
-    next_ = Fetch(log2_bytes);
+    Next(log2_bytes);
   }
 
  private:
-  __device__ __forceinline__ uint32_t Fetch(int log2_bytes) {
-    const uint32_t slot = left_ > 0 ? __ldg(reinterpret_cast<const uint32_t*>(from_)) : 0;
-    from_ += static_cast<uint32_t>(kStride) << log2_bytes;
-    left_ -= kStride;
-    return slot;
+  // Through a shuffle, so that nothing but the next call waits for what is read: a move would come
+  // after the read and wait for it.
+  __device__ __forceinline__ void Next(int log2_bytes) {
+    now_ = next_;
+    PinLane(now_);
+    next_ = Fetch(log2_bytes);
   }
-  const char* from_;
-  int left_;
+  __device__ __forceinline__ uint32_t Fetch(int log2_bytes) {
+    // Behind the piece's last token, its own.
+    const auto index = static_cast<uint32_t>(min(token_, last_));
+    token_ += kStride;
+    return __ldg(reinterpret_cast<const uint32_t*>(AddressOf(list_, index, 1U << log2_bytes)));
+  }
+  const char* list_;  // of the piece
+  int token_, last_;  // the lane's next, and the last one
   int first_ = 0;
   uint32_t now_, next_;
 };
