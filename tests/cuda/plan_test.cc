@@ -88,30 +88,57 @@ TEST(Plan, EmptyBatches) {
   }
 }
 
-TEST(Plan, BlocksReadEvenShares) {
-  // Bytes of a block differ from the mean by at most one tile of either tier.
+TEST(Plan, BlocksHaveEvenShares) {
+  // The cost of a block differs from the mean by at most one tile of either tier and one piece.
   const DecodeShape shape = Shape(32, 8);
   Random random(3);
   std::vector<RequestLengths> lengths;
   for (int i = 0; i < 64; ++i) lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
   const int64_t blocks = 132;
   const DecodePlan plan = PlanDecode(shape, lengths, blocks);
-  std::vector<int64_t> bytes(static_cast<size_t>(blocks));
+  std::vector<int64_t> cost(static_cast<size_t>(blocks));
   int64_t total = 0;
-  for (size_t b = 0; b < bytes.size(); ++b) {
+  for (size_t b = 0; b < cost.size(); ++b) {
     for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
       const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
       const int64_t tile = TileTokens(shape, piece.tier);
       const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
-      bytes[b] += tokens * (piece.tier == Tier::kQuantised ? shape.cache.QuantisedTokenBytes()
-                                                           : shape.cache.RowTokenBytes());
+      cost[b] += kPieceCost;
+      cost[b] += tokens * (piece.tier == Tier::kQuantised
+                               ? shape.cache.QuantisedTokenBytes()
+                               : shape.cache.RowTokenBytes() / kRowBytesPerCost);
     }
-    total += bytes[b];
+    total += cost[b];
   }
-  const int64_t largest_tile = TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes();
-  for (const int64_t b : bytes)
-    EXPECT_NEAR(static_cast<double>(b), static_cast<double>(total) / blocks,
-                static_cast<double>(largest_tile));
+  const int64_t largest_tile =
+      TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes() / kRowBytesPerCost;
+  for (const int64_t c : cost)
+    EXPECT_NEAR(static_cast<double>(c), static_cast<double>(total) / blocks,
+                static_cast<double>(largest_tile + kPieceCost));
+}
+
+// Where requests and blocks do not match, some blocks have two pieces and read less for it.
+TEST(Plan, PiecesCountBesideTheirTokens) {
+  const DecodeShape shape = Shape(32, 8);
+  const std::vector<RequestLengths> lengths(33, {32768, 0});
+  const DecodePlan plan = PlanDecode(shape, lengths, 132);
+  ExpectCovers(shape, lengths, plan);
+  int64_t tokens[3] = {}, blocks[3] = {};
+  for (size_t b = 0; b + 1 < plan.block_begin.size(); ++b) {
+    const int32_t count = plan.block_begin[b + 1] - plan.block_begin[b];
+    ASSERT_TRUE(count == 1 || count == 2) << b;
+    ++blocks[count];
+    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
+      tokens[count] += plan.pieces[static_cast<size_t>(i)].tokens;
+    }
+  }
+  ASSERT_GT(blocks[1], 0);
+  ASSERT_GT(blocks[2], 0);
+  const double saved = static_cast<double>(tokens[1]) / static_cast<double>(blocks[1]) -
+                       static_cast<double>(tokens[2]) / static_cast<double>(blocks[2]);
+  const auto bytes = static_cast<double>(shape.cache.QuantisedTokenBytes());
+  EXPECT_NEAR(saved, static_cast<double>(kPieceCost) / bytes,
+              static_cast<double>(TileTokens(shape, Tier::kQuantised)));
 }
 
 TEST(Plan, EqualInputEqualPlan) {

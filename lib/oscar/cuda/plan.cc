@@ -17,7 +17,7 @@ struct Segment {
   int64_t slot_begin;
   int64_t tokens;
   int64_t tile_tokens;
-  int64_t tile_cost;  // bytes of one full tile
+  int64_t tile_cost;  // of one full tile
   int32_t request;
   int32_t head_block;
   Tier tier;
@@ -27,8 +27,8 @@ struct Segment {
 std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                                   int64_t head_blocks) {
   const int64_t heads = shape.cache.heads / head_blocks;
-  const int64_t token_bytes[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
-                                  4 * heads * shape.cache.dim};
+  const int64_t token_cost[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
+                                 4 * heads * shape.cache.dim / kRowBytesPerCost};
   std::vector<Segment> segments;
   int64_t begin[2] = {0, 0};
   for (size_t r = 0; r < lengths.size(); ++r) {
@@ -49,7 +49,7 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
         const auto which = static_cast<size_t>(tier);
         if (tokens[which] == 0) continue;
         const int64_t tile = TileTokens(shape, tier);
-        segments.push_back({begin[which], tokens[which], tile, tile * token_bytes[which],
+        segments.push_back({begin[which], tokens[which], tile, tile * token_cost[which],
                             static_cast<int32_t>(r), static_cast<int32_t>(block), tier});
       }
     }
@@ -65,8 +65,8 @@ void AddPiece(DecodePlan& plan, const Segment& segment, int64_t first, int64_t t
                          0});
 }
 
-// Deals the tiles of the segments out, in order, so that block b ends where (b + 1) / blocks of the
-// bytes are read; a tile goes where its middle falls.
+// Deals the tiles of the segments out, in order, so that block b ends at (b + 1) / blocks of the
+// cost; a tile goes where its middle falls, after what its piece costs.
 class Dealer {
  public:
   Dealer(DecodePlan& plan, int64_t total_cost, int64_t blocks)
@@ -79,12 +79,13 @@ class Dealer {
       AddPiece(plan_, segment, 0, 0);
     }
     for (int64_t tile = 0; tile < tiles;) {
-      const int64_t block = BlockOf(cost_ + segment.tile_cost / 2);
+      const int64_t block = BlockOf(cost_ + kPieceCost + segment.tile_cost / 2);
       OpenUntil(block);
-      // Tiles whose middle lies before the block's end.
-      const int64_t end_cost = (block + 1) * total_ / blocks_;
-      int64_t count =
-          (end_cost - cost_ - segment.tile_cost / 2 + segment.tile_cost - 1) / segment.tile_cost;
+      cost_ += kPieceCost;
+      // Tiles whose middle lies before the block's end; the last block takes what is left.
+      const int64_t room = (block + 1) * total_ / blocks_ - cost_ - segment.tile_cost / 2;
+      int64_t count = (room + segment.tile_cost - 1) / segment.tile_cost;
+      if (block == blocks_ - 1) count = tiles;
       count = std::clamp<int64_t>(count, 1, tiles - tile);
       count = std::min(count, std::max<int64_t>(1, kMaxPieceTokens / segment.tile_tokens));
       const int64_t first = tile * segment.tile_tokens;
@@ -153,6 +154,8 @@ DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> 
     tiles += count;
   }
   const int64_t used = std::clamp<int64_t>(tiles, 1, blocks);
+  // A piece for every segment and, at most, for every border between blocks.
+  total += kPieceCost * (static_cast<int64_t>(segments.size()) + used - 1);
   Dealer dealer(plan, total, used);
   for (const Segment& segment : segments) dealer.Deal(segment);
   dealer.Close();

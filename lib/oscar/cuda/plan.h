@@ -68,7 +68,13 @@ int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
 // Thread blocks that fill `multiprocessors` with decode kernels of `shape`.
 int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
 
-// Splits the tokens into `blocks` shares of equal bytes, cut at tile borders. Equal input gives an
+// What a piece costs beside its tokens, for its queries and its sums, in bytes of 2-bit tokens that
+// a block could go through meanwhile.
+inline constexpr int64_t kPieceCost = 100 * 1024;
+// Bytes of bf16 rows that cost as much as one of 2-bit tokens, which are cut into fields.
+inline constexpr int64_t kRowBytesPerCost = 2;
+
+// Splits the tokens into `blocks` shares of equal cost, cut at tile borders. Equal input gives an
 // equal plan. Throws Error(kUsage) on a negative length.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                       int64_t blocks);
