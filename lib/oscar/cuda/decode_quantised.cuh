@@ -117,13 +117,16 @@ struct QuantisedQueries {
     for (int i = 0; i < kDim / 16; ++i) {
       raw[i] = present ? *reinterpret_cast<const uint2*>(q + 16 * i) : make_uint2(0, 0);
     }
-    // |q| * up < 2^9, and * 2^6 (Convert) still fits half precision. Powers of two by their bits.
-    const int biased = min(max(LargestExponent(raw), 35), 219);
-    const int exponent = 8 + 127 - biased;
+    // |q| * up < 2^9, and * 2^6 (Convert) still fits half precision. Powers of two by their bits;
+    // down is 1 / up in base-2 score units.
+    const uint32_t exponent = min(max(LargestExponent(raw), 35U << 23), 219U << 23);
+    const float up = __uint_as_float(((254U + 8U) << 23) - exponent);
+    const float down = p.logit_scale * __uint_as_float(exponent - (8U << 23));
+    const float f = down * 0x1p14F;
+    factor[0] = __shfl_sync(~0U, f, 8 * t);
+    factor[1] = __shfl_sync(~0U, f, 8 * t + 4);
     float sums[kGroups];
-    Convert(raw, __uint_as_float(static_cast<uint32_t>(127 + exponent) << 23), sums);
-    // down: 2^-exponent in base-2 score units.
-    const float down = p.logit_scale * __uint_as_float(static_cast<uint32_t>(127 - exponent) << 23);
+    Convert(raw, up, sums);
 #pragma unroll
     for (int i = 0; i < kGroups; ++i) {
       float s = sums[i] * down;
@@ -132,58 +135,56 @@ struct QuantisedQueries {
       sum[i][0] = __shfl_sync(~0U, s, 8 * t);
       sum[i][1] = __shfl_sync(~0U, s, 8 * t + 4);
     }
-    const float f = down * 0x1p14F;
-    factor[0] = __shfl_sync(~0U, f, 8 * t);
-    factor[1] = __shfl_sync(~0U, f, 8 * t + 4);
   }
 
  private:
-  // The biased exponent of the largest magnitude of the lanes that share a row.
-  __device__ __forceinline__ static int LargestExponent(const uint2 (&raw)[kDim / 16]) {
-    // Magnitudes of bf16 are integers in their order.
-    uint32_t largest = 0;
+  // The exponent of the largest magnitude of the lanes that share a row, as that of a float.
+  __device__ __forceinline__ static uint32_t LargestExponent(const uint2 (&raw)[kDim / 16]) {
+    uint32_t largest = LargerMagnitudes(raw[0].x, raw[0].y);
 #pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) {
-      largest = __vmaxu2(largest, raw[i].x & 0x7fff7fffU);
-      largest = __vmaxu2(largest, raw[i].y & 0x7fff7fffU);
+    for (int i = 1; i < kDim / 16; ++i) {
+      largest = LargerMagnitudes(LargerMagnitudes(largest, raw[i].x), raw[i].y);
     }
-    largest = __vmaxu2(largest, __shfl_xor_sync(~0U, largest, 1));
-    largest = __vmaxu2(largest, __shfl_xor_sync(~0U, largest, 2));
-    return static_cast<int>(max(largest & 0xffffU, largest >> 16) >> 7);
+    largest = LargerMagnitudes(largest, __byte_perm(largest, 0, 0x1032));
+    largest = LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 1));
+    largest = LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 2));
+    return largest & 0x7f800000U;
   }
 
   // Also adds the channels up as they are multiplied: what half precision drops counts nowhere.
   __device__ __forceinline__ void Convert(const uint2 (&raw)[kDim / 16], float up,
                                           float (&sums)[kGroups]) {
+    constexpr int kPerField = kDim / 64;
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) sums[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) {
-      // Channels 16 i + 4 t + 0..3.
-      const int field = 16 * i / (kDim / 4);
+    for (int field = 0; field < 4; ++field) {
       const float for_even = static_cast<float>(1 << (kKeyFieldTop - KeyFieldBit(field)));
       const float for_odd = static_cast<float>(1 << (kKeyFieldTop - KeyFieldBit(field + 4)));
-      const uint32_t even = PackHalf(LowBFloat16(raw[i].x) * (up * for_even),
-                                     LowBFloat16(raw[i].y) * (up * for_even));
-      const uint32_t odd = PackHalf(HighBFloat16(raw[i].x) * (up * for_odd),
-                                    HighBFloat16(raw[i].y) * (up * for_odd));
-      if constexpr (kDim == 64) {
-        b[field][0] = even;
-        b[field][1] = odd;
-      } else {
-        const int half = i % (kDim / 64);  // 16-byte chunk of the quarter
-        const int step = (half >> 1) * 8 + field;
-        b[step][half & 1] = even;
-        b[step + 4][half & 1] = odd;
-      }
-      const float2 e = UnpackHalf(even);
-      const float2 o = UnpackHalf(odd);
-      const float part = (e.x + e.y) * (1 / for_even) + (o.x + o.y) * (1 / for_odd);
+      float even_sum, odd_sum;
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        // With several groups each field keeps its own sum.
-        if (kGroups == 1 || group == field) sums[group] += part;
+      for (int half = 0; half < kPerField; ++half) {  // 16-byte chunk of the quarter
+        // Channels 16 (field * kPerField + half) + 4 t + 0..3.
+        const uint2 four = raw[field * kPerField + half];
+        const uint32_t even = PackHalf(ScaleLowBFloat16(four.x, up * for_even),
+                                       ScaleLowBFloat16(four.y, up * for_even));
+        const uint32_t odd = PackHalf(ScaleHighBFloat16(four.x, up * for_odd),
+                                      ScaleHighBFloat16(four.y, up * for_odd));
+        if constexpr (kDim == 64) {
+          b[field][0] = even;
+          b[field][1] = odd;
+        } else {
+          const int step = (half >> 1) * 8 + field;
+          b[step][half & 1] = even;
+          b[step + 4][half & 1] = odd;
+        }
+        const float2 e = UnpackHalf(even);
+        const float2 o = UnpackHalf(odd);
+        even_sum = half == 0 ? e.x + e.y : even_sum + (e.x + e.y);
+        odd_sum = half == 0 ? o.x + o.y : odd_sum + (o.x + o.y);
       }
+      // With several groups each field keeps its own sum.
+      const float sum_so_far = kGroups == 1 && field > 0 ? sums[0] : 0;
+      sums[kGroups == 1 ? 0 : field] =
+          fmaf(even_sum, 1 / for_even, fmaf(odd_sum, 1 / for_odd, sum_so_far));
     }
   }
 };

@@ -197,4 +197,25 @@ __device__ __forceinline__ float HighBFloat16(uint32_t packed) {
   return __uint_as_float(packed & 0xffff0000U);
 }
 
+// Of each half the number with the larger magnitude, with some sign.
+__device__ __forceinline__ uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
+  uint32_t larger;
+  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  return larger;
+}
+
+// A bf16 number of a pair times a power of two, in one instruction: a float whose low half is zero
+// is a pair of bf16 numbers, zero and itself. Exact where the product is normal; -0 becomes 0.
+__device__ __forceinline__ float ScaleBFloat16(__nv_bfloat162 twice, float power) {
+  const auto zero_and_power = *reinterpret_cast<const __nv_bfloat162*>(&power);
+  const __nv_bfloat162 product = __hfma2(twice, zero_and_power, __float2bfloat162_rn(0));
+  return __uint_as_float(*reinterpret_cast<const uint32_t*>(&product));
+}
+__device__ __forceinline__ float ScaleLowBFloat16(uint32_t packed, float power) {
+  return ScaleBFloat16(__low2bfloat162(*reinterpret_cast<const __nv_bfloat162*>(&packed)), power);
+}
+__device__ __forceinline__ float ScaleHighBFloat16(uint32_t packed, float power) {
+  return ScaleBFloat16(__high2bfloat162(*reinterpret_cast<const __nv_bfloat162*>(&packed)), power);
+}
+
 }  // namespace oscar
