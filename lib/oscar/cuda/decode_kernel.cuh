@@ -149,7 +149,6 @@ struct DecodeBlock {
   __device__ void Compute() {
     const int first = p.block_begin[blockIdx.x];
     if (first < p.block_begin[blockIdx.x + 1]) FetchQueries(ReadPiece(p.pieces + first));
-    WaitForPredecessors();
     ForPieces([&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
       if (piece.tier == Tier::kQuantised) {
@@ -161,8 +160,8 @@ struct DecodeBlock {
   }
 };
 
-// The plan and the slot lists are read before the kernels launched earlier are waited for: a kernel
-// right before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at
+// The plan and the slot lists are read before the kernels launched earlier are waited for, which is
+// when a piece's queries are loaded: a kernel right before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at
 // run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads), 1)

@@ -102,26 +102,30 @@ struct QuantisedQueries {
   float factor[2];        // of columns 2t, 2t + 1
   float sum[kGroups][2];  // of the channels of a group, in base-2 score units
 
-  // Channels of step s: field i = s % 4 of bytes 4t + parity, 4t + 2 + parity (and 16 on), see the
-  // head of the file. 64 channels: both parities in one step, steps are fields.
-  __device__ void Load(const DecodeParams& p, int request, int head, int first_column) {
+  // Where a lane's numbers are. Columns without a query head take those of the first one: nobody
+  // reads their results.
+  __device__ __forceinline__ static const char* Row(const DecodeParams& p, int request, int head,
+                                                    int first_column) {
     const int lane = static_cast<int>(threadIdx.x) & 31;
     const int g = lane >> 2, t = lane & 3;
     const int column = kShared ? (g & 3) : first_column + g;
-    const bool present = column < p.group_size;
-    const int64_t row =
-        (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size + (present ? column : 0);
-    const uint16_t* q = p.q + row * kDim + 4 * t;
+    const int64_t row = (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size +
+                        (column < p.group_size ? column : 0);
+    return reinterpret_cast<const char*>(p.q + row * kDim + 4 * t);
+  }
+
+  // Channels of step s: field i = s % 4 of bytes 4t + parity, 4t + 2 + parity (and 16 on), see the
+  // head of the file. 64 channels: both parities in one step, steps are fields.
+  __device__ __forceinline__ void Load(const DecodeParams& p, const char* row) {
     uint2 raw[kDim / 16];
 #pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) {
-      raw[i] = present ? *reinterpret_cast<const uint2*>(q + 16 * i) : make_uint2(0, 0);
-    }
+    for (int i = 0; i < kDim / 16; ++i) raw[i] = LoadGlobal2(row + 32 * i);
     // |q| * up < 2^9, and * 2^6 (Convert) still fits half precision. Powers of two by their bits;
     // down is 1 / up in base-2 score units.
     const uint32_t exponent = min(max(LargestExponent(raw), 35U << 23), 219U << 23);
     const float up = __uint_as_float(((254U + 8U) << 23) - exponent);
     const float down = p.logit_scale * __uint_as_float(exponent - (8U << 23));
+    const int t = static_cast<int>(threadIdx.x) & 3;
     const float f = down * 0x1p14F;
     factor[0] = __shfl_sync(~0U, f, 8 * t);
     factor[1] = __shfl_sync(~0U, f, 8 * t + 4);

@@ -18,17 +18,17 @@ struct QuantisedColumns {
   using Scores = float[kScoreTiles][4];
   using Weights = uint32_t[kScoreTiles][kGroups][2];
   using Scales = TileScales<kScoreTiles, kGroups>;
+  using Queries = QuantisedQueries<kDim, kGroups, kShared>;
 
-  QuantisedQueries<kDim, kGroups, kShared> q;
+  Queries q;
   float o[kSteps][4];
   float max[2];  // running; zero until there is a score
   float sum[2];
   float zero[kGroups][2];  // sum of p s z, boosted
 
-  // Columns from `first_column` of the query heads of KV head `head` on.
-  __device__ __forceinline__ void Start(const DecodeParams& p, int request, int head,
-                                        int first_column) {
-    q.Load(p, request, head, first_column);
+  // `row`: of the queries, from Queries::Row.
+  __device__ __forceinline__ void Start(const DecodeParams& p, const char* row) {
+    q.Load(p, row);
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       max[c] = 0;

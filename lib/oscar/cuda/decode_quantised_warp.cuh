@@ -50,16 +50,21 @@ struct QuantisedWarp {
       key_offset = CodeOffset(token + (matrix & 1) * 8, head_chunk + (matrix >> 1), chunks_log2);
       value_offset = CodeOffset(token + (matrix >> 1) * 8, head_chunk + (matrix & 1), chunks_log2);
     }
+    const char* rows[kTiles];
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) {
-      columns[c].Start(p, piece.request, (piece.head_block << heads_log2) + place.head_in_block,
-                       (place.columns + c) * 8);
+      const int head = (piece.head_block << heads_log2) + place.head_in_block;
+      rows[c] = Columns::Queries::Row(p, piece.request, head, (place.columns + c) * 8);
+      Pin(rows[c]);
     }
     PinLane(key_offset);
     PinLane(value_offset);
     PinLane(scale_offset);
     // With a register to spare the multiplication stays one: a shift would take the logic units.
     if constexpr (Traits::kWarps == 8) PinLane(raise);
+    WaitForPredecessors();  // nothing before depends on what they write
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) columns[c].Start(p, rows[c]);
   }
 
   __device__ __forceinline__ static int ChunksLog2(const DecodeParams& p) {

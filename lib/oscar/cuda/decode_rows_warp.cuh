@@ -41,6 +41,7 @@ struct RowWarp {
     value_chunk = matrix & 1;
     swizzle = row;
     const int head = (piece.head_block << heads_log2) + place.head_in_block;
+    WaitForPredecessors();  // nothing before depends on what they write
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const int column = kShared ? (g & 3) : (place.columns + tile) * 8 + g;

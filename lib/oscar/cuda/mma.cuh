@@ -30,6 +30,12 @@ __device__ __forceinline__ const char* AddressOf(const char* base, uint32_t inde
   return at;
 }
 
+__device__ __forceinline__ uint2 LoadGlobal2(const char* at) {
+  uint2 x;
+  asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(at));
+  return x;
+}
+
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l & 7 of matrix l >> 3.
 __device__ __forceinline__ void LoadMatrix4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
