@@ -81,9 +81,8 @@ struct DecodeBlock {
 
   // Adds a piece's warps up and writes its partial result.
   template <typename Warp, typename TierRing>
-  __device__ __forceinline__ void Leave(const PlanPiece* at, TierRing& ring,
+  __device__ __forceinline__ void Leave(const PlanPiece& piece, TierRing& ring,
                                         WarpResult<kDim / 16> (&result)[Traits::kColumnTiles]) {
-    const PlanPiece piece = ReadPiece(at);
     if (piece.tokens == 0) return;
     const WarpPlace place = Place();
     ring.WaitFull();
@@ -107,9 +106,10 @@ struct DecodeBlock {
       rings.quantised.Advance();
       left -= tile_tokens;
     }
+    const PlanPiece again = ReadPiece(at);  // on its way while the warp finishes
     WarpResult<kDim / 16> result[Traits::kColumnTiles];
     warp.Finish(result);
-    Leave<Warp>(at, rings.quantised, result);
+    Leave<Warp>(again, rings.quantised, result);
   }
 
   __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
@@ -130,8 +130,9 @@ struct DecodeBlock {
       rings.rows.Advance();
       left -= tile_tokens;
     }
+    const PlanPiece again = ReadPiece(at);
     warp.Finish();
-    Leave<Warp>(at, rings.rows, warp.result);
+    Leave<Warp>(again, rings.rows, warp.result);
   }
 
   // Has the lines of a piece's queries fetched into the L2 cache, where they are also written: there

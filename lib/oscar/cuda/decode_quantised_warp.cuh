@@ -232,7 +232,7 @@ struct QuantisedWarp {
   }
 
   __device__ __forceinline__ void Finish(WarpResult<kSteps> (&result)[kTiles]) {
-    const float down = __frcp_rn(boost);  // exact
+    const float down = InversePower(boost);
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].Finish(fresh, down, result[c]);
   }

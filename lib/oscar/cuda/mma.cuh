@@ -166,6 +166,11 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
+// 1 / x, where x is a power of two between 2^-126 and 2^126.
+__device__ __forceinline__ float InversePower(float x) {
+  return __uint_as_float((254U << 23) - __float_as_uint(x));
+}
+
 // Programmatic dependent launch: wait for the kernels before this one and their writes; let the
 // next kernel start its own waiting.
 __device__ __forceinline__ void WaitForPredecessors() {
