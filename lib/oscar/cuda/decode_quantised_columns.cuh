@@ -92,22 +92,32 @@ struct QuantisedColumns {
     return sums[0] + sums[1];
   }
 
+  // How far the largest scores of the two columns lie above the maxima. `fresh`: there was no score
+  // before.
+  __device__ __forceinline__ static void GetRise(bool fresh, const Scores& score,
+                                                 float (&rise)[2]) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float largest = fresh ? -INFINITY : 0.0F;
+#pragma unroll
+      for (int s = 0; s < kScoreTiles; ++s) {
+        largest = fmaxf(largest, fmaxf(score[s][c], score[s][c + 2]));
+      }
+      rise[c] = ColumnMax(largest, kShared);
+    }
+  }
+
   // Raises the maxima so that no score is positive, and multiplies what is boosted by
-  // `boost_factor`. `fresh`: there was no score before. Whether there is one now.
-  __device__ __forceinline__ bool Raise(bool fresh, float boost_factor, Scores& score) {
+  // `boost_factor`. Whether there is a score now.
+  __device__ __forceinline__ bool Raise(bool fresh, const float (&rise)[2], float boost_factor,
+                                        Scores& score) {
     bool some = false;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      float rise = fresh ? -INFINITY : 0.0F;
-#pragma unroll
-      for (int s = 0; s < kScoreTiles; ++s) {
-        rise = fmaxf(rise, fmaxf(score[s][c], score[s][c + 2]));
-      }
-      rise = ColumnMax(rise, kShared);
-      if (rise == -INFINITY) continue;  // nothing but tokens that do not exist, in every column
+      if (rise[c] == -INFINITY) continue;  // nothing but tokens that do not exist, in every column
       some = true;
       // The new maximum is rounded; scores follow the rounded one.
-      const float top = max[c] + rise;
+      const float top = max[c] + rise[c];
       const float step = top - max[c];
       const float factor = fresh ? 1.0F : Exp2(-step);
       max[c] = top;

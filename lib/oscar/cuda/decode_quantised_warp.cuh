@@ -154,21 +154,27 @@ struct QuantisedWarp {
   // Raises maxima and the boost so that no score is positive and every scale fits. `scale_sum`: of
   // the lane's values.
   __device__ void Rescale(float scale_sum, typename Columns::Scores (&score)[kTiles]) {
-    float boost_factor = 1;
-    bool some = false;
+    // All maxima before the first is used: their shuffles overlap.
+    float rise[kTiles][2];
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) Columns::GetRise(fresh, score[c], rise[c]);
     scale_sum = fmaxf(scale_sum, __shfl_xor_sync(~0U, scale_sum, 1));
     const float scale = ColumnMax(scale_sum, true);
+    float boost_factor = 1;
+    bool some = false;
     if (scale > scale_limit) {
       // Twice the next power of two; p scale boost stays below kMostLazy 2^11 = 2^15.
       const float bounded = fminf(fmaxf(scale, 0x1p-100F), 0x1p100F);
       const uint32_t power = (__float_as_uint(bounded) + 0x007fffffU) & 0x7f800000U;
       scale_limit = 2 * __uint_as_float(power);
-      const float wanted = 0x1p11F / scale_limit;
-      boost_factor = wanted / boost;
+      const float wanted = 0x1p11F * InversePower(scale_limit);
+      boost_factor = wanted * InversePower(boost);
       boost = wanted;
     }
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) some |= columns[c].Raise(fresh, boost_factor, score[c]);
+    for (int c = 0; c < kTiles; ++c) {
+      some |= columns[c].Raise(fresh, rise[c], boost_factor, score[c]);
+    }
     fresh = fresh && !some;
   }
 
