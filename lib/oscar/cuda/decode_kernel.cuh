@@ -162,8 +162,8 @@ struct DecodeBlock {
 };
 
 // The plan and the slot lists are read before the kernels launched earlier are waited for, which is
-// when a piece's queries are loaded: a kernel right before this one must not write them. kHeadsLog2: KV heads per block, -1 where only known at
-// run time.
+// when a piece's queries are loaded: a kernel right before this one must not write them. kHeadsLog2:
+// KV heads per block, -1 where only known at run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads), 1)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
