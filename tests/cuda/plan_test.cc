@@ -106,12 +106,12 @@ TEST(Plan, BlocksHaveEvenShares) {
       cost[b] += kPieceCost;
       cost[b] += tokens * (piece.tier == Tier::kQuantised
                                ? shape.cache.QuantisedTokenBytes()
-                               : shape.cache.RowTokenBytes() / kRowBytesPerCost);
+                               : shape.cache.RowTokenBytes() * kRowCostPercent / 100);
     }
     total += cost[b];
   }
   const int64_t largest_tile =
-      TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes() / kRowBytesPerCost;
+      TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes() * kRowCostPercent / 100;
   for (const int64_t c : cost)
     EXPECT_NEAR(static_cast<double>(c), static_cast<double>(total) / blocks,
                 static_cast<double>(largest_tile + kPieceCost));

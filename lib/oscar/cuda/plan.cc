@@ -28,7 +28,7 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
                                   int64_t head_blocks) {
   const int64_t heads = shape.cache.heads / head_blocks;
   const int64_t token_cost[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
-                                 4 * heads * shape.cache.dim / kRowBytesPerCost};
+                                 4 * heads * shape.cache.dim * kRowCostPercent / 100};
   std::vector<Segment> segments;
   int64_t begin[2] = {0, 0};
   for (size_t r = 0; r < lengths.size(); ++r) {

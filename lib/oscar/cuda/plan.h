@@ -71,8 +71,9 @@ int64_t PlanBlocks(const DecodeShape& shape, int multiprocessors);
 // What a piece costs beside its tokens, for its queries and its sums, in bytes of 2-bit tokens that
 // a block could go through meanwhile.
 inline constexpr int64_t kPieceCost = 100 * 1024;
-// Bytes of bf16 rows that cost as much as one of 2-bit tokens, which are cut into fields.
-inline constexpr int64_t kRowBytesPerCost = 2;
+// What bf16 rows cost of their bytes, in percent: they are not cut into fields. Rather too much
+// than too little, which would leave their blocks behind all others.
+inline constexpr int64_t kRowCostPercent = 80;
 
 // Splits the tokens into `blocks` shares of equal cost, cut at tile borders. Equal input gives an
 // equal plan. Throws Error(kUsage) on a negative length.
