@@ -61,7 +61,7 @@ case "$stage" in
     need "$tests/gpu_golden_test"
     # Contexts up to 4K and a bit: the tools slow the kernels a hundredfold.
     decode="DecodeGpu.ContextLengths:DecodeGpu.Shapes:DecodeGpu.EveryByte*:DecodeGpu.SplitsDoNotMatter"
-    decode+=":DecodeGpu.ValueRotation:DecodeGpu.HardRows"
+    decode+=":DecodeGpu.ValueRotation:DecodeGpu.HardRows:DecodeGpu.FewHeads:DecodeGpu.SumsOf*"
     write="WriteGpu.*"
     # check NAME TOOL PROGRAM FILTER: the tool's report goes to NAME.log; side by side.
     check() {
