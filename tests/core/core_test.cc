@@ -91,6 +91,24 @@ TEST(Value, NamesWhatIsWrong) {
   EXPECT_THROW(Value(Value::Object{}).At("missing"), Error);
 }
 
+// Readers differ in which of the two they take.
+TEST(Value, RefusesAKeyThatComesTwice) {
+  for (const char* text :
+       {R"({"c": 1, "c": 1})", R"([{"a": 1}, {"b": {"c": [], "d": 0, "c": {}}}])"}) {
+    try {
+      Value::FromJson(text, "file.json");
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kFormat);
+      EXPECT_THAT(e.what(),
+                  testing::AllOf(testing::HasSubstr("file.json"), testing::HasSubstr("'c'")));
+    }
+  }
+  const Value apart =
+      Value::FromJson(R"({"a": {"c": 1}, "b": [{"c": 2}, {"c": 3}], "c": 4})", "test");
+  EXPECT_EQ(apart.At("c"), Value(4));
+}
+
 TEST(Value, DescribesDifferencesByPath) {
   Value a, b;
   a["x"]["y"] = 1;

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
 
 #include "oscar/core/error.h"
 
@@ -42,6 +44,26 @@ json Encode(const Value& value) {
   json out = json::object();
   for (const auto& [key, item] : value.AsObject()) out[key] = Encode(item);
   return out;
+}
+
+// Readers differ in which of two members of one key they take, so that there may be one only.
+json Parse(std::string_view text) {
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::string repeated;
+  const auto watch = [&](int /*depth*/, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key) {
+      const bool first = keys.back().insert(parsed.get<std::string>()).second;
+      if (!first && repeated.empty()) repeated = parsed.get<std::string>();
+    }
+    return true;
+  };
+  json parsed = json::parse(text, watch);
+  if (!repeated.empty()) {
+    throw Error(ErrorCode::kFormat, fmt::format("key '{}' comes twice in one object", repeated));
+  }
+  return parsed;
 }
 
 // Deeper than any honest file; what works on values recurses.
@@ -155,7 +177,7 @@ std::string Value::ToJson(int indent) const {
 
 Value Value::FromJson(std::string_view text, const std::string& where) {
   try {
-    return Decode(json::parse(text), 0);
+    return Decode(Parse(text), 0);
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFormat, fmt::format("{} is not valid JSON: {}", where, e.what()));
   } catch (const Error& e) {

@@ -58,7 +58,8 @@ class Value {
   // JSON text with sorted keys and shortest round-trip numbers; non-finite numbers become null.
   // indent < 0: one line, no spaces.
   std::string ToJson(int indent = -1) const;
-  // Throws Error(kFormat) with `where` (a file name, say) and the position of the fault.
+  // Throws Error(kFormat) with `where` (a file name, say) and the position of the fault, or the key
+  // that comes twice in one object.
   static Value FromJson(std::string_view text, const std::string& where);
 
  private:
