@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "oscar/core/error.h"
@@ -120,7 +122,7 @@ TEST(Plan, BlocksHaveEvenShares) {
 // Where requests and blocks do not match, some blocks have two pieces and read less for it.
 TEST(Plan, PiecesCountBesideTheirTokens) {
   const DecodeShape shape = Shape(32, 8);
-  const std::vector<RequestLengths> lengths(33, {32768, 0});
+  const std::vector<RequestLengths> lengths(35, {32768, 0});
   const DecodePlan plan = PlanDecode(shape, lengths, 132);
   ExpectCovers(shape, lengths, plan);
   int64_t tokens[3] = {}, blocks[3] = {};
@@ -139,6 +141,61 @@ TEST(Plan, PiecesCountBesideTheirTokens) {
   const auto bytes = static_cast<double>(shape.cache.QuantisedTokenBytes());
   EXPECT_NEAR(saved, static_cast<double>(kPieceCost) / bytes,
               static_cast<double>(TileTokens(shape, Tier::kQuantised)));
+}
+
+// The cost of the dearest block.
+int64_t Dearest(const DecodeShape& shape, const std::vector<RequestLengths>& lengths) {
+  const DecodePlan plan = PlanDecode(shape, lengths, 132);
+  ExpectCovers(shape, lengths, plan);
+  EXPECT_LE(plan.partials(),
+            MaxPieces(static_cast<int64_t>(lengths.size()), plan.head_blocks, plan.blocks));
+  int64_t dearest = 0;
+  for (size_t b = 0; b + 1 < plan.block_begin.size(); ++b) {
+    int64_t cost = 0;
+    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
+      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
+      const int64_t tile = TileTokens(shape, piece.tier);
+      const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
+      if (tokens > 0) cost += kPieceCost;
+      cost += tokens * (piece.tier == Tier::kQuantised
+                            ? shape.cache.QuantisedTokenBytes()
+                            : shape.cache.RowTokenBytes() * kRowCostPercent / 100);
+    }
+    dearest = std::max(dearest, cost);
+  }
+  return dearest;
+}
+
+// Counting pieces never makes the dearest block dearer than shares of equal bytes would: the number
+// of requests fits the blocks or does not, pieces are short or cut for their length, requests are
+// empty.
+TEST(Plan, NoBlockIsDearerThanWithEqualBytes) {
+  struct Batch {
+    int64_t heads;
+    size_t requests;
+    int64_t tokens, most;  // KiB of the dearest block at equal bytes
+  };
+  for (const Batch& b : {Batch{1, 66, 1024, 140}, Batch{1, 33, 1024, 140}, Batch{1, 33, 4096, 180},
+                         Batch{1, 12, 32768, 340}, Batch{8, 12, 4096, 340}, Batch{8, 33, 1024, 260},
+                         Batch{8, 66, 1024, 420}, Batch{8, 33, 4096, 740}}) {
+    const std::vector<RequestLengths> lengths(b.requests, {b.tokens, 0});
+    EXPECT_LE(Dearest(Shape(4 * b.heads, b.heads), lengths), b.most * 1024)
+        << b.heads << " x " << b.requests << " x " << b.tokens;
+  }
+  for (const auto& [requests, tokens] :
+       {std::pair<size_t, int64_t>{128, 131072}, {64, 262144}, {16, 1048576}, {32, 1048576}}) {
+    const DecodeShape shape = Shape(4, 1);
+    const std::vector<RequestLengths> lengths(requests, {tokens, 320});
+    const auto bytes = static_cast<double>(requests) *
+                       static_cast<double>(tokens * shape.cache.QuantisedTokenBytes() +
+                                           320 * shape.cache.RowTokenBytes());
+    EXPECT_LE(static_cast<double>(Dearest(shape, lengths)), 1.1 * bytes / 132)
+        << requests << " x " << tokens;
+  }
+  // Requests without tokens take nothing from the others.
+  std::vector<RequestLengths> lengths(256);
+  lengths.push_back({32768, 0});
+  EXPECT_EQ(Dearest(Shape(32, 8), lengths), Dearest(Shape(32, 8), {{32768, 0}}));
 }
 
 TEST(Plan, EqualInputEqualPlan) {

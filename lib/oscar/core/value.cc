@@ -46,24 +46,49 @@ json Encode(const Value& value) {
   return out;
 }
 
-// Readers differ in which of two members of one key they take, so that there may be one only.
-json Parse(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::string repeated;
-  const auto watch = [&](int /*depth*/, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key) {
-      const bool first = keys.back().insert(parsed.get<std::string>()).second;
-      if (!first && repeated.empty()) repeated = parsed.get<std::string>();
-    }
+// Finds a key that comes twice in one object: readers differ in which of the two they take. Faults
+// of the text are left to the parser.
+class RepeatedKey : public nlohmann::json_sax<json> {
+ public:
+  std::string found;
+
+  bool start_object(size_t /*members*/) override {
+    keys_.emplace_back();
     return true;
-  };
-  json parsed = json::parse(text, watch);
-  if (!repeated.empty()) {
-    throw Error(ErrorCode::kFormat, fmt::format("key '{}' comes twice in one object", repeated));
   }
-  return parsed;
+  bool key(string_t& key) override {
+    if (!keys_.back().insert(key).second && found.empty()) found = key;
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool /*x*/) override { return true; }
+  bool number_integer(number_integer_t /*x*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*x*/) override { return true; }
+  bool number_float(number_float_t /*x*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*x*/) override { return true; }
+  bool binary(binary_t& /*x*/) override { return true; }
+  bool start_array(size_t /*items*/) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+};
+
+json Parse(std::string_view text) {
+  RepeatedKey repeated;
+  if (json::sax_parse(text, &repeated) && !repeated.found.empty()) {
+    throw Error(ErrorCode::kFormat,
+                fmt::format("key '{}' comes twice in one object", repeated.found));
+  }
+  return json::parse(text);
 }
 
 // Deeper than any honest file; what works on values recurses.

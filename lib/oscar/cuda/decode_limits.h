@@ -36,7 +36,7 @@ inline constexpr int kKeyFieldTop = 10;
 inline constexpr int kMaxStages = 8;
 
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries of eight
-// query heads take 0.5 dim registers a thread, several groups some 60 more.
+// query heads take 3/8 dim registers a thread, several groups some 60 more.
 constexpr int DecodeWarps(int64_t dim, int64_t groups, int64_t group_size) {
   return dim <= 128 && groups == 1 && group_size <= 8 ? 16 : 8;
 }

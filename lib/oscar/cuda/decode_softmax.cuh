@@ -7,8 +7,7 @@
 
 namespace oscar {
 
-// Scores may exceed the running maximum by this much (base 2) before it is raised; 2^4 keeps the
-// probabilities times the value scale inside half precision with bits to spare below.
+// Scores of bf16 rows may exceed the running maximum by this much (base 2) before it is raised.
 inline constexpr float kLazyBits = 4.0F;
 // Running maximum before the first token: finite, so that differences stay defined.
 inline constexpr float kNoScore = -1e30F;

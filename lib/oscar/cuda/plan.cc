@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "oscar/core/error.h"
 #include "oscar/cuda/decode_limits.h"
@@ -66,11 +67,11 @@ void AddPiece(DecodePlan& plan, const Segment& segment, int64_t first, int64_t t
 }
 
 // Deals the tiles of the segments out, in order, so that block b ends at (b + 1) / blocks of the
-// cost; a tile goes where its middle falls, after what its piece costs.
+// total; a tile goes where its middle falls, after what a piece is taken to cost.
 class Dealer {
  public:
-  Dealer(DecodePlan& plan, int64_t total_cost, int64_t blocks)
-      : plan_(plan), total_(total_cost), blocks_(blocks) {}
+  Dealer(DecodePlan& plan, int64_t total, int64_t blocks, int64_t piece_cost)
+      : plan_(plan), total_(total), blocks_(blocks), piece_cost_(piece_cost) {}
 
   void Deal(const Segment& segment) {
     const int64_t tiles = (segment.tokens + segment.tile_tokens - 1) / segment.tile_tokens;
@@ -79,9 +80,9 @@ class Dealer {
       AddPiece(plan_, segment, 0, 0);
     }
     for (int64_t tile = 0; tile < tiles;) {
-      const int64_t block = BlockOf(cost_ + kPieceCost + segment.tile_cost / 2);
+      const int64_t block = BlockOf(cost_ + piece_cost_ + segment.tile_cost / 2);
       OpenUntil(block);
-      cost_ += kPieceCost;
+      cost_ += piece_cost_;
       // Tiles whose middle lies before the block's end; the last block takes what is left.
       const int64_t room = (block + 1) * total_ / blocks_ - cost_ - segment.tile_cost / 2;
       int64_t count = (room + segment.tile_cost - 1) / segment.tile_cost;
@@ -93,9 +94,17 @@ class Dealer {
                std::min(count * segment.tile_tokens, segment.tokens - first));
       tile += count;
       cost_ += count * segment.tile_cost;
+      ++pieces_;
+      if (block != last_) block_cost_ = 0;
+      last_ = block;
+      block_cost_ += kPieceCost + count * segment.tile_cost;
+      dearest_ = std::max(dearest_, block_cost_);
     }
   }
-  void Close() { OpenUntil(blocks_); }
+
+  // Pieces with tokens, and what the dearest block costs with its pieces.
+  int64_t pieces() const { return pieces_; }
+  int64_t dearest() const { return dearest_; }
 
  private:
   int64_t BlockOf(int64_t cost) const {
@@ -109,9 +118,39 @@ class Dealer {
   }
 
   DecodePlan& plan_;
-  int64_t total_, blocks_;
-  int64_t cost_ = 0;
+  int64_t total_, blocks_, piece_cost_;
+  int64_t cost_ = 0, pieces_ = 0;
+  int64_t last_ = -1, block_cost_ = 0, dearest_ = 0;
 };
+
+// The pieces of all segments. By bytes first, then with what so many pieces cost: they are not the
+// same pieces, so the better of the two.
+void DealSegments(const std::vector<Segment>& segments, DecodePlan& plan) {
+  int64_t total = 0, tiles = 0;
+  for (const Segment& s : segments) {
+    const int64_t count = (s.tokens + s.tile_tokens - 1) / s.tile_tokens;
+    total += count * s.tile_cost;
+    tiles += count;
+  }
+  const int64_t used = std::clamp<int64_t>(tiles, 1, plan.blocks);
+  const auto deal = [&](DecodePlan& into, int64_t piece_cost, int64_t pieces) {
+    Dealer dealer(into, total + piece_cost * pieces, used, piece_cost);
+    for (const Segment& segment : segments) dealer.Deal(segment);
+    return dealer;
+  };
+  DecodePlan counted;
+  const Dealer by_bytes = deal(plan, 0, 0);
+  const Dealer with_pieces = deal(counted, kPieceCost, by_bytes.pieces());
+  if (with_pieces.dearest() < by_bytes.dearest() &&
+      counted.partials() <= MaxPieces(plan.requests, plan.head_blocks, plan.blocks)) {
+    plan.pieces = std::move(counted.pieces);
+    plan.block_begin = std::move(counted.block_begin);
+  }
+  // Blocks behind the last piece have none.
+  while (static_cast<int64_t>(plan.block_begin.size()) < plan.blocks + 1) {
+    plan.block_begin.push_back(static_cast<int32_t>(plan.pieces.size()));
+  }
+}
 
 }  // namespace
 
@@ -145,23 +184,7 @@ DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> 
   plan.requests = static_cast<int64_t>(lengths.size());
   plan.head_blocks = shape.cache.heads / HeadsPerBlock(shape);
   plan.blocks = blocks;
-  const std::vector<Segment> segments = ListSegments(shape, lengths, plan.head_blocks);
-  int64_t total = 0;
-  int64_t tiles = 0;
-  for (const Segment& s : segments) {
-    const int64_t count = (s.tokens + s.tile_tokens - 1) / s.tile_tokens;
-    total += count * s.tile_cost;
-    tiles += count;
-  }
-  const int64_t used = std::clamp<int64_t>(tiles, 1, blocks);
-  // A piece for every segment and, at most, for every border between blocks.
-  total += kPieceCost * (static_cast<int64_t>(segments.size()) + used - 1);
-  Dealer dealer(plan, total, used);
-  for (const Segment& segment : segments) dealer.Deal(segment);
-  dealer.Close();
-  while (static_cast<int64_t>(plan.block_begin.size()) < blocks + 1) {
-    plan.block_begin.push_back(static_cast<int32_t>(plan.pieces.size()));
-  }
+  DealSegments(ListSegments(shape, lengths, plan.head_blocks), plan);
   // Pieces are ordered by request, head block and token: count them.
   plan.partial_begin.assign(static_cast<size_t>(plan.requests * plan.head_blocks + 1), 0);
   for (const PlanPiece& piece : plan.pieces) {
