@@ -12,6 +12,7 @@
 #include "oscar/core/files.h"
 #include "oscar/core/hash.h"
 #include "oscar/core/host.h"
+#include "oscar/core/json_scan.h"
 #include "oscar/core/layer.h"
 #include "oscar/core/parallel.h"
 #include "oscar/core/random.h"
@@ -107,6 +108,18 @@ TEST(Value, RefusesAKeyThatComesTwice) {
   const Value apart =
       Value::FromJson(R"({"a": {"c": 1}, "b": [{"c": 2}, {"c": 3}], "c": 4})", "test");
   EXPECT_EQ(apart.At("c"), Value(4));
+}
+
+TEST(JsonScan, SeesDepthAndRepeatedKeys) {
+  const std::string two = R"({"a": [1]})";  // the number is inside two
+  EXPECT_FALSE(ScanJson(two, 2).too_deep);
+  EXPECT_TRUE(ScanJson(two, 1).too_deep);
+  EXPECT_FALSE(ScanJson("[[[]]]", 2).too_deep);
+  EXPECT_TRUE(ScanJson("[[[]]]", 1).too_deep);
+  const JsonScan scan = ScanJson(R"({"x": {"y": 1, "y": 2}, "z": 0, "z": 1})", 8);
+  EXPECT_EQ(scan.repeated, "y");
+  EXPECT_EQ(scan.repeated_at_top, "z");
+  EXPECT_FALSE(ScanJson(R"({"x": {"x": 1}, "y": [{"x": 1}, {"x": 2}]})", 8).repeated);
 }
 
 TEST(Value, DescribesDifferencesByPath) {

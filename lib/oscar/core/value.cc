@@ -4,10 +4,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <vector>
 
 #include "oscar/core/error.h"
+#include "oscar/core/json_scan.h"
 
 namespace oscar {
 namespace {
@@ -46,56 +45,21 @@ json Encode(const Value& value) {
   return out;
 }
 
-// Finds a key that comes twice in one object: readers differ in which of the two they take. Faults
-// of the text are left to the parser.
-class RepeatedKey : public nlohmann::json_sax<json> {
- public:
-  std::string found;
-
-  bool start_object(size_t /*members*/) override {
-    keys_.emplace_back();
-    return true;
-  }
-  bool key(string_t& key) override {
-    if (!keys_.back().insert(key).second && found.empty()) found = key;
-    return true;
-  }
-  bool end_object() override {
-    keys_.pop_back();
-    return true;
-  }
-  bool null() override { return true; }
-  bool boolean(bool /*x*/) override { return true; }
-  bool number_integer(number_integer_t /*x*/) override { return true; }
-  bool number_unsigned(number_unsigned_t /*x*/) override { return true; }
-  bool number_float(number_float_t /*x*/, const string_t& /*text*/) override { return true; }
-  bool string(string_t& /*x*/) override { return true; }
-  bool binary(binary_t& /*x*/) override { return true; }
-  bool start_array(size_t /*items*/) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t /*at*/, const std::string& /*token*/,
-                   const nlohmann::detail::exception& /*error*/) override {
-    return false;
-  }
-
- private:
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
-};
-
-json Parse(std::string_view text) {
-  RepeatedKey repeated;
-  if (json::sax_parse(text, &repeated) && !repeated.found.empty()) {
-    throw Error(ErrorCode::kFormat,
-                fmt::format("key '{}' comes twice in one object", repeated.found));
-  }
-  return json::parse(text);
-}
-
 // Deeper than any honest file; what works on values recurses.
 constexpr int kDeepestNesting = 256;
 
-Value Decode(const json& node, int depth) {
-  if (depth > kDeepestNesting) throw Error(ErrorCode::kFormat, "nested too deeply");
+json Parse(std::string_view text) {
+  const JsonScan scan = ScanJson(text, kDeepestNesting);
+  if (scan.too_deep) throw Error(ErrorCode::kFormat, "nested too deeply");
+  json parsed = json::parse(text);
+  if (scan.repeated) {
+    throw Error(ErrorCode::kFormat,
+                fmt::format("key '{}' comes twice in one object", *scan.repeated));
+  }
+  return parsed;
+}
+
+Value Decode(const json& node) {
   switch (node.type()) {
     case json::value_t::boolean:
       return node.get<bool>();
@@ -108,12 +72,12 @@ Value Decode(const json& node, int depth) {
       return node.get<std::string>();
     case json::value_t::array: {
       Value::Array out;
-      for (const json& item : node) out.push_back(Decode(item, depth + 1));
+      for (const json& item : node) out.push_back(Decode(item));
       return out;
     }
     case json::value_t::object: {
       Value::Object out;
-      for (const auto& item : node.items()) out[item.key()] = Decode(item.value(), depth + 1);
+      for (const auto& item : node.items()) out[item.key()] = Decode(item.value());
       return out;
     }
     default:
@@ -202,7 +166,7 @@ std::string Value::ToJson(int indent) const {
 
 Value Value::FromJson(std::string_view text, const std::string& where) {
   try {
-    return Decode(Parse(text), 0);
+    return Decode(Parse(text));
   } catch (const json::exception& e) {
     throw Error(ErrorCode::kFormat, fmt::format("{} is not valid JSON: {}", where, e.what()));
   } catch (const Error& e) {

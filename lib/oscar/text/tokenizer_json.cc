@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "oscar/core/error.h"
+#include "oscar/core/json_scan.h"
 #include "oscar/text/tokenizer_spec.h"
 #include "oscar/weights/message.h"
 
@@ -30,19 +31,14 @@ class Reader {
   }
 
   json Parse(const std::string& text) const {
-    bool deep = false;
-    const auto watch = [&](int depth, json::parse_event_t, json&) {
-      constexpr int kDeepest = 64;  // what reads nested steps recurses
-      deep = deep || depth > kDeepest;
-      return !deep;
-    };
+    constexpr int kDeepest = 64;  // what reads nested steps recurses
+    if (ScanJson(text, kDeepest).too_deep) Wrong("it is nested too deeply");
     json parsed;
     try {
-      parsed = json::parse(text, watch);
+      parsed = json::parse(text);
     } catch (const json::exception& e) {
       Wrong(std::string("not valid JSON: ") + e.what());
     }
-    if (deep) Wrong("it is nested too deeply");
     if (!parsed.is_object()) Wrong("expected a JSON object");
     return parsed;
   }

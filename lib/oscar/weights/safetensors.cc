@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "oscar/core/error.h"
+#include "oscar/core/json_scan.h"
 #include "oscar/weights/message.h"
 
 namespace oscar {
@@ -53,28 +54,19 @@ const ElementType* FindType(std::string_view name) {
 
 // Parses JSON whose top level is an object without repeated keys.
 json ParseObject(std::string_view text, const fs::path& file) {
-  std::set<std::string> keys;
-  std::string repeated;
-  bool deep = false;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    constexpr int kDeepest = 16;  // headers need 3; printing a value recurses
-    deep = deep || depth > kDeepest;
-    if (deep) return false;
-    if (event == json::parse_event_t::key && depth == 1) {
-      const std::string key = parsed.get<std::string>();
-      if (!keys.insert(key).second) repeated = key;
-    }
-    return true;
-  };
+  constexpr int kDeepest = 16;  // headers need 3; printing a value recurses
+  const JsonScan scan = ScanJson(text, kDeepest);
+  if (scan.too_deep) Damaged(file, "its header is nested too deeply");
   json parsed;
   try {
-    parsed = json::parse(text.begin(), text.end(), watch);
+    parsed = json::parse(text.begin(), text.end());
   } catch (const json::exception& e) {
     Damaged(file, std::string("its header is not valid JSON: ") + e.what());
   }
-  if (deep) Damaged(file, "its header is nested too deeply");
   if (!parsed.is_object()) Damaged(file, "its header is not a JSON object");
-  if (!repeated.empty()) Damaged(file, "tensor " + Quoted(repeated) + " is listed twice");
+  if (scan.repeated_at_top) {
+    Damaged(file, "tensor " + Quoted(*scan.repeated_at_top) + " is listed twice");
+  }
   return parsed;
 }
 
