@@ -59,7 +59,7 @@ case "$stage" in
   sanitize)
     need "$tests/gpu_test"
     need "$tests/gpu_golden_test"
-    # Contexts up to 4K and a bit: the tools slow the kernels a hundredfold.
+    # Contexts of some thousands of tokens: the tools slow the kernels a hundredfold.
     decode="DecodeGpu.ContextLengths:DecodeGpu.Shapes:DecodeGpu.EveryByte*:DecodeGpu.SplitsDoNotMatter"
     decode+=":DecodeGpu.ValueRotation:DecodeGpu.HardRows:DecodeGpu.FewHeads:DecodeGpu.SumsOf*"
     write="WriteGpu.*"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,23 @@ TEST(Plan, EmptyBatches) {
   }
 }
 
+// What each block costs as the planner counts it.
+std::vector<int64_t> BlockCosts(const DecodeShape& shape, const DecodePlan& plan) {
+  std::vector<int64_t> cost(static_cast<size_t>(plan.blocks));
+  for (size_t b = 0; b < cost.size(); ++b) {
+    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
+      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
+      const int64_t tile = TileTokens(shape, piece.tier);
+      const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
+      if (tokens > 0) cost[b] += kPieceCost;
+      cost[b] += tokens * (piece.tier == Tier::kQuantised
+                               ? shape.cache.QuantisedTokenBytes()
+                               : shape.cache.RowTokenBytes() * kRowCostPercent / 100);
+    }
+  }
+  return cost;
+}
+
 TEST(Plan, BlocksHaveEvenShares) {
   // The cost of a block differs from the mean by at most one tile of either tier and one piece.
   const DecodeShape shape = Shape(32, 8);
@@ -98,20 +116,8 @@ TEST(Plan, BlocksHaveEvenShares) {
   for (int i = 0; i < 64; ++i) lengths.push_back({static_cast<int64_t>(random.Below(100000)), 320});
   const int64_t blocks = 132;
   const DecodePlan plan = PlanDecode(shape, lengths, blocks);
-  std::vector<int64_t> cost(static_cast<size_t>(blocks));
-  int64_t total = 0;
-  for (size_t b = 0; b < cost.size(); ++b) {
-    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
-      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
-      const int64_t tile = TileTokens(shape, piece.tier);
-      const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
-      cost[b] += kPieceCost;
-      cost[b] += tokens * (piece.tier == Tier::kQuantised
-                               ? shape.cache.QuantisedTokenBytes()
-                               : shape.cache.RowTokenBytes() * kRowCostPercent / 100);
-    }
-    total += cost[b];
-  }
+  const std::vector<int64_t> cost = BlockCosts(shape, plan);
+  const int64_t total = std::accumulate(cost.begin(), cost.end(), int64_t{0});
   const int64_t largest_tile =
       TileTokens(shape, Tier::kRows) * shape.cache.RowTokenBytes() * kRowCostPercent / 100;
   for (const int64_t c : cost)
@@ -149,21 +155,8 @@ int64_t Dearest(const DecodeShape& shape, const std::vector<RequestLengths>& len
   ExpectCovers(shape, lengths, plan);
   EXPECT_LE(plan.partials(),
             MaxPieces(static_cast<int64_t>(lengths.size()), plan.head_blocks, plan.blocks));
-  int64_t dearest = 0;
-  for (size_t b = 0; b + 1 < plan.block_begin.size(); ++b) {
-    int64_t cost = 0;
-    for (int32_t i = plan.block_begin[b]; i < plan.block_begin[b + 1]; ++i) {
-      const PlanPiece& piece = plan.pieces[static_cast<size_t>(i)];
-      const int64_t tile = TileTokens(shape, piece.tier);
-      const int64_t tokens = (piece.tokens + tile - 1) / tile * tile;
-      if (tokens > 0) cost += kPieceCost;
-      cost += tokens * (piece.tier == Tier::kQuantised
-                            ? shape.cache.QuantisedTokenBytes()
-                            : shape.cache.RowTokenBytes() * kRowCostPercent / 100);
-    }
-    dearest = std::max(dearest, cost);
-  }
-  return dearest;
+  const std::vector<int64_t> cost = BlockCosts(shape, plan);
+  return *std::max_element(cost.begin(), cost.end());
 }
 
 // Counting pieces never makes the dearest block dearer than shares of equal bytes would: the number

@@ -104,8 +104,8 @@ struct DecodeTraits {
                                         ? kStages* kStageBytes
                                         : kRowStages* kRowStageBytes;
   static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
-  // Full and empty barriers of every stage of either tier, and a word behind them.
-  static_assert(2 * (kStages + kRowStages) * 8 + 8 <= kBarrierBytes);
+  // Full and empty barriers of every stage of either tier.
+  static_assert(2 * (kStages + kRowStages) * 8 <= kBarrierBytes);
 };
 
 }  // namespace oscar

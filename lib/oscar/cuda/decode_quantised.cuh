@@ -27,9 +27,8 @@ struct ScaleZero {
 template <int kBytes>
 __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at, ScaleKind kind) {
   if constexpr (kBytes == 8) {
-    ScaleZero pair;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.scale), "=f"(pair.zero) : "r"(at));
-    return pair;
+    const float2 pair = LoadShared2(at);
+    return {pair.x, pair.y};
   } else {
     uint32_t packed;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(packed) : "r"(at));

@@ -151,14 +151,12 @@ __device__ __forceinline__ float2 LoadShared2(uint32_t at) {
   return x;
 }
 
-// A barrier of the first `threads` threads of the block only.
-__device__ __forceinline__ void SynchroniseThreads(int threads) {
-  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
-}
-// Barrier `name` (1 to 15) of `threads` threads, whole warps.
+// Barrier `name` (1 to 15) of `threads` threads of the block, whole warps.
 __device__ __forceinline__ void SynchroniseSome(int name, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+// A barrier of the first `threads` threads of the block only.
+__device__ __forceinline__ void SynchroniseThreads(int threads) { SynchroniseSome(1, threads); }
 
 __device__ __forceinline__ float Exp2(float x) {
   float y;
