@@ -88,6 +88,8 @@ void BenchInt2(BenchDevice& device) {
                {"int2 8x100K", 8, 100 * kK, 145},
                {"int2 32x32K", 32, 32 * kK, 180},
                {"int2 64x32K", 64, 32 * kK, 360},
+               {"int2 8x8K", 8, 8 * kK},
+               {"int2 32x2K", 32, 2 * kK},
                {"int2 windows 1x32K", 1, 32 * kK, 0, 320},
                {"int2 windows 1x100K", 1, 100 * kK, 0, 320},
                {"int2 windows 8x100K", 8, 100 * kK, 0, 320},

@@ -24,15 +24,29 @@ DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim = 128, int64_t 
   return shape;
 }
 
+// A plan that leaves all blocks but `used` of the device without work. `heads`: KV heads per block,
+// 0 for the planner's choice.
+DecodePlan PlanOn(DeviceDecode& device, const DecodeCase& c, int64_t used, int64_t heads = 0) {
+  DecodePlan plan = PlanDecode(c.shape, c.lengths, used, heads);
+  plan.blocks = device.workspace().blocks();
+  plan.block_begin.resize(static_cast<size_t>(plan.blocks + 1), plan.block_begin.back());
+  return plan;
+}
+
+// With the most KV heads per block and, where plans may, with half of them.
 void ExpectClose(DecodeCase& c, const std::string& what, double output_bound = kOutputBound) {
   SCOPED_TRACE(what);
   const DecodeResult reference = Reference(c);
   DeviceDecode device(c);
-  const DecodeResult result = device.Run();
-  const Distance distance = Compare(result, reference);
-  EXPECT_LE(distance.output, output_bound);
-  EXPECT_LE(distance.lse, kLseBound);
-  ::testing::Test::RecordProperty(what, std::to_string(distance.output));
+  for (int64_t heads = MostHeadsPerBlock(c.shape); heads >= LeastHeadsPerBlock(c.shape);
+       heads /= 2) {
+    SCOPED_TRACE(std::to_string(heads) + " heads per block");
+    const DecodeResult result = device.Run(PlanOn(device, c, device.workspace().blocks(), heads));
+    const Distance distance = Compare(result, reference);
+    EXPECT_LE(distance.output, output_bound);
+    EXPECT_LE(distance.lse, kLseBound);
+    ::testing::Test::RecordProperty(what, std::to_string(distance.output));
+  }
 }
 
 std::string Name(const DecodeShape& s) {
@@ -130,13 +144,9 @@ TEST(DecodeGpu, FewHeads) {
         const DecodeResult reference = Reference(c);
         DeviceDecode device(c);
         EXPECT_LE(Compare(device.Run(), reference).output, kOutputBound);
-        const int64_t blocks = device.workspace().blocks();
         for (const int64_t used : {1, 3}) {
-          DecodePlan plan = PlanDecode(c.shape, c.lengths, used);
-          plan.block_begin.resize(static_cast<size_t>(blocks + 1), plan.block_begin.back());
-          plan.blocks = blocks;
           device.inputs().quantised_settled = used == 3;
-          const Distance distance = Compare(device.Run(std::move(plan)), reference);
+          const Distance distance = Compare(device.Run(PlanOn(device, c, used)), reference);
           EXPECT_LE(distance.output, kOutputBound) << used;
           EXPECT_LE(distance.lse, kLseBound) << used;
         }
@@ -236,15 +246,13 @@ TEST(DecodeGpu, SplitsDoNotMatter) {
   DeviceDecode device(c);
   const DecodeResult first = device.Run();
   const DecodeResult reference = Reference(c);
-  const int64_t blocks = device.workspace().blocks();
   for (const int64_t used : {1, 2, 7, 50}) {
-    DecodePlan plan = PlanDecode(c.shape, c.lengths, used);
-    plan.block_begin.resize(static_cast<size_t>(blocks + 1), plan.block_begin.back());
-    plan.blocks = blocks;
-    const DecodeResult result = device.Run(std::move(plan));
-    EXPECT_LE(Compare(result, reference).output, kOutputBound) << used;
-    EXPECT_LE(Compare(result, first).output, 3e-4) << used;
-    EXPECT_LE(Compare(result, first).lse, 1e-5) << used;
+    for (const int64_t heads : {8, 4}) {
+      const DecodeResult result = device.Run(PlanOn(device, c, used, heads));
+      EXPECT_LE(Compare(result, reference).output, kOutputBound) << used << " " << heads;
+      EXPECT_LE(Compare(result, first).output, 3e-4) << used << " " << heads;
+      EXPECT_LE(Compare(result, first).lse, 1e-5) << used << " " << heads;
+    }
   }
 }
 
@@ -270,12 +278,20 @@ TEST(DecodeGpu, SettledCachesMayBeFetchedEarly) {
     DecodeCase c(Shape(32, 8), lengths, 22);
     DeviceDecode device(c);
     device.inputs().quantised_settled = device.inputs().rows_settled = true;
-    device.Run();
-    for (int i = 0; i < 20; ++i) {
-      LaunchDecode(device.workspace(), device.inputs(), device.outputs(), device.stream().get());
+    const DecodeResult reference = Reference(c);
+    // Pieces of a few tiles and of many, of which more are fetched early.
+    for (const int64_t used : {device.workspace().blocks(), int64_t{20}}) {
+      for (const int64_t heads : {8, 4}) {
+        device.Run(PlanOn(device, c, used, heads));
+        for (int i = 0; i < 20; ++i) {
+          LaunchDecode(device.workspace(), device.inputs(), device.outputs(),
+                       device.stream().get());
+        }
+        device.stream().Synchronize();
+        EXPECT_LE(Compare(device.Result(), reference).output, kOutputBound)
+            << lengths.size() << " " << used << " " << heads;
+      }
     }
-    device.stream().Synchronize();
-    EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound) << lengths.size();
   }
 }
 
@@ -299,8 +315,9 @@ TEST(DecodeGpu, GraphFollowsNewPlans) {
   EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
 }
 
-// The sums of one long request and those of many short ones are divided otherwise: a graph captured
-// with either plan runs the other, with more requests or with fewer.
+// The sums of one long request and those of many short ones are divided otherwise, and plans differ
+// in the heads of a block: a graph captured with one plan runs any other, with more requests or
+// with fewer.
 TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
   OSCAR_NEED_DEVICE();
   std::vector<RequestLengths> many = {{4096, 33}, {0, 0}};
@@ -309,14 +326,20 @@ TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
   for (const auto& [captured, later] : {std::pair(one, many), std::pair(many, one)}) {
     DecodeCase c(Shape(32, 8), many, 21);
     DeviceDecode device(c);
-    device.workspace().Plan(captured, device.stream());
+    int64_t heads = 8;
+    const auto plan = [&](const std::vector<RequestLengths>& lengths) {
+      c.lengths = lengths;
+      heads = 12 - heads;
+      device.workspace().SetPlan(PlanOn(device, c, device.workspace().blocks(), heads),
+                                 device.stream());
+    };
+    plan(captured);
     device.stream().Synchronize();
     const DeviceGraph graph(device.stream(), [&](Stream stream) {
       LaunchDecode(device.workspace(), device.inputs(), device.outputs(), stream);
     });
-    for (const auto& lengths : {captured, later, captured}) {
-      c.lengths = lengths;
-      device.workspace().Plan(lengths, device.stream());
+    for (const auto& lengths : {captured, later, captured, later}) {
+      plan(lengths);
       graph.Launch(device.stream());
       device.stream().Synchronize();
       const Distance distance = Compare(device.Result(), Reference(c));

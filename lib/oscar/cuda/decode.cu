@@ -9,6 +9,7 @@
 #include "oscar/cuda/decode_launch.h"
 #include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/decode_merge.cuh"
+#include "oscar/cuda/overlap_launch.cuh"
 
 namespace oscar {
 namespace {
@@ -21,16 +22,7 @@ cudaError_t LaunchMerge(const DecodeParams& params, cudaStream_t stream) {
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(params.blocks));
-  config.blockDim = dim3(32 * kMergeWarps);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  return LaunchOverlapping(kernel, params.blocks, 32 * kMergeWarps, 0, stream, params);
 }
 
 void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
@@ -67,12 +59,11 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
                         const DecodeOutputs& out) {
   const DecodeShape& shape = workspace.shape();
   const CacheShape& cache = shape.cache;
-  const auto heads = static_cast<uint64_t>(HeadsPerBlock(shape));
   DecodeParams p{};
   p.pieces = workspace.pieces();
   p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
-  p.requests = workspace.requests();
+  p.plan = workspace.plan_head();
   p.k_codes = Bytes(in.quantised.k_codes);
   p.v_codes = Bytes(in.quantised.v_codes);
   p.k_scales = Bytes(in.quantised.k_scales);
@@ -93,12 +84,11 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.scale_stride = static_cast<uint32_t>(cache.heads * cache.ScaleBytes());
   p.row_stride = static_cast<uint32_t>(cache.heads * cache.dim * 2);
   p.blocks = static_cast<int32_t>(workspace.blocks());
-  p.head_blocks = static_cast<int32_t>(cache.heads / HeadsPerBlock(shape));
   p.kv_heads = static_cast<int32_t>(cache.heads);
   p.group_size = static_cast<int32_t>(shape.GroupSize());
-  p.heads_log2 = std::countr_zero(heads);
+  p.heads_log2 = std::countr_zero(static_cast<uint64_t>(MostHeadsPerBlock(shape)));
   p.groups = static_cast<int32_t>(cache.groups);
-  p.scale_row_log2 = std::countr_zero(heads * static_cast<uint64_t>(cache.ScaleBytes()));
+  p.head_scale_log2 = std::countr_zero(static_cast<uint64_t>(cache.ScaleBytes()));
   p.scale_kind = cache.scale_type == DType::kF32   ? ScaleKind::kF32
                  : cache.scale_type == DType::kF16 ? ScaleKind::kF16
                                                    : ScaleKind::kBF16;

@@ -68,8 +68,10 @@ class DecodeWorkspace {
   int64_t blocks() const { return blocks_; }
   const PlanPiece* pieces() const { return pieces_.As<PlanPiece>(); }
   const int32_t* block_begin() const { return begins_.As<int32_t>(); }
-  const int32_t* requests() const { return begins_.As<int32_t>() + blocks_ + 1; }
-  const int32_t* partial_begin() const { return requests() + 1; }
+  const PlanHead* plan_head() const {
+    return reinterpret_cast<const PlanHead*>(block_begin() + blocks_ + 1);
+  }
+  const int32_t* partial_begin() const { return block_begin() + blocks_ + 3; }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_sums() const { return partial_sums_.As<float>(); }
   // Overwrites the partial results, for tests.

@@ -84,15 +84,16 @@ class CodeCopier {
     Pin(k_codes_);
     Pin(v_codes_);
     const int unit = lane & ((1 << UnitsLog2()) - 1), own = lane >> UnitsLog2();
-    k_scales_ = p.k_scales + (static_cast<int64_t>(piece.head_block) << p.scale_row_log2) +
+    k_scales_ = p.k_scales + (static_cast<int64_t>(piece.head_block) << ScaleRowLog2<kHeadsLog2>(p)) +
                 (unit << UnitLog2());
     code_target_ =
         static_cast<uint32_t>(CodeOffset(token + (lane >> ChunksLog2()), chunk, ChunksLog2()));
+    const int row_log2 = ScaleRowLog2<kHeadsLog2>(p);
     const int place = SwizzlesScales<kHeadsLog2>(p)
-                          ? unit ^ ScaleSwizzle<Traits::kSharedColumns>(token + own)
+                          ? unit ^ ScaleSwizzle<Traits::kSharedColumns>(row_log2, token + own)
                           : unit;
-    scale_target_ = static_cast<uint32_t>(
-        2 * Traits::kCodeBytes + ((token + own) << p.scale_row_log2) + (place << UnitLog2()));
+    scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes + ((token + own) << row_log2) +
+                                          (place << UnitLog2()));
   }
 
   // The step's tokens of a tile at `stage`, `step` steps into it; `left` (any number) of the warp's
@@ -132,12 +133,12 @@ class CodeCopier {
     }
     const int units_log2 = UnitsLog2();
     const uint32_t scales =
-        stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << p_.scale_row_log2);
+        stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << ScaleRowLog2<kHeadsLog2>(p_));
     const auto turn = [&](int i) {
       const int own = i + (lane >> units_log2);
       const uint32_t slot = slots.Slot(own & (kTokens - 1));
       if (!kWide && own >= kTokens) return;
-      const uint32_t to = scales + static_cast<uint32_t>(i << p_.scale_row_log2);
+      const uint32_t to = scales + static_cast<uint32_t>(i << ScaleRowLog2<kHeadsLog2>(p_));
       const char* const source = AddressOf(k_scales_, slot, p_.scale_stride);
       CopyUnit(to, source, own < left);
       CopyUnit(to + Traits::kScaleBytes, source + (p_.v_scales - p_.k_scales), own < left);
@@ -156,9 +157,9 @@ class CodeCopier {
     return HeadsLog2<kHeadsLog2>(p_) + kChunksLog2;
   }
   __device__ __forceinline__ int UnitLog2() const {
-    return kFullUnits ? 4 : min(p_.scale_row_log2, 4);
+    return kFullUnits ? 4 : min(ScaleRowLog2<kHeadsLog2>(p_), 4);
   }
-  __device__ __forceinline__ int UnitsLog2() const { return p_.scale_row_log2 - UnitLog2(); }
+  __device__ __forceinline__ int UnitsLog2() const { return ScaleRowLog2<kHeadsLog2>(p_) - UnitLog2(); }
   __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
     if (UnitLog2() == 4) {
       CopyAsync<16>(to, from, wanted);
@@ -183,10 +184,11 @@ __device__ __forceinline__ void CopyQuantisedTiles(const DecodeParams& p, const 
   const CodeCopier<Traits, kDim, kHeadsLog2> copier(p, piece, kTokens * warp, lane);
   const int steps = (Traits::kWarps * kQuantisedWarpTokens / kQuantisedStep) >>
                     (HeadsLog2<kHeadsLog2>(p) + Traits::kColumnWarpsLog2);
+  const int tile_tokens = steps * kQuantisedStep;
   const int end = -kTokens * warp;  // where `left` says that nothing of the piece is left
   int left = piece.tokens + end;
   // What may be fetched early, then the rest.
-  int until = max(left - p.quantised_early * steps * kQuantisedStep, end);
+  int until = max(left - EarlyTiles(p, piece.tokens / tile_tokens) * tile_tokens, end);
 #pragma unroll 1
   for (;; until = end) {
 #pragma unroll 1
@@ -212,9 +214,9 @@ __device__ __forceinline__ void CopyQuantisedPiece(const DecodeParams& p, const 
                                                    int warp, int lane, Rings<Traits>& rings) {
   if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) {
     if (p.heads_log2 == 0) {
-      FewHeadsCopier<Traits, kDim, 0>(p, piece, warp, lane).Run(p.quantised_early, rings);
+      FewHeadsCopier<Traits, kDim, 0>(p, piece, warp, lane).Run(p, rings);
     } else if (p.heads_log2 == 1) {
-      FewHeadsCopier<Traits, kDim, 1>(p, piece, warp, lane).Run(p.quantised_early, rings);
+      FewHeadsCopier<Traits, kDim, 1>(p, piece, warp, lane).Run(p, rings);
     } else {
       CopyQuantisedTiles<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
     }

@@ -40,14 +40,14 @@ class FewHeadsCopier {
     const int chunk = lane % kTurns, code_token = 32 * warp + code_lane_;
     const int64_t codes_at =
         (static_cast<int64_t>(piece.head_block) << kHeadsLog2) * (kDim / 4) + chunk * 16;
-    const int64_t scales_at = static_cast<int64_t>(piece.head_block) << p.scale_row_log2;
+    const int64_t scales_at = static_cast<int64_t>(piece.head_block) << ScaleRowLog2<kHeadsLog2>(p);
     k_codes_ = p.k_codes + codes_at;
     v_codes_ = p.v_codes + codes_at;
     k_scales_ = p.k_scales + scales_at;
     v_scales_ = p.v_scales + scales_at;
     list_ = p.quantised_slots + (piece.slot_begin << p.quantised_slot_log2);
     code_target_ = static_cast<uint32_t>(CodeOffset(code_token, chunk, kChunksLog2));
-    scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes + (token_ << p.scale_row_log2));
+    scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes + (token_ << ScaleRowLog2<kHeadsLog2>(p)));
     codes_left_ = left_ - code_token;
     scales_left_ = left_ - token_;
     Pin(k_codes_);
@@ -61,7 +61,8 @@ class FewHeadsCopier {
   }
 
   // Copies the piece's tiles.
-  __device__ __forceinline__ void Run(int early, Rings<Traits>& rings) {
+  __device__ __forceinline__ void Run(const DecodeParams& p, Rings<Traits>& rings) {
+    int early = EarlyTiles(p, left_ / kTileTokens);
 #pragma unroll 1
     for (; left_ > 0; --early) {
       // Every slot number is dealt out before those of the next tile are read: their registers are

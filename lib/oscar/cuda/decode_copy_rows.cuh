@@ -53,7 +53,8 @@ __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanP
   const int tile_tokens =
       (Traits::kWarps * kRowWarpTokens) >> (heads_log2 + Traits::kColumnWarpsLog2);
   const int end = -kTokens * warp;
-  int early = p.rows_early;
+  // Keys and values of the first tile where there are more, or its keys alone.
+  int early = p.rows_early == 0 ? 0 : piece.tokens > tile_tokens ? 2 : 1;
 #pragma unroll 1
   for (int left = piece.tokens + end, side = 0; left > end; --early) {
     if (early == 0) WaitForPredecessors();

@@ -11,6 +11,7 @@
 #include "oscar/cuda/decode_piece_sum.cuh"
 #include "oscar/cuda/decode_quantised_warp.cuh"
 #include "oscar/cuda/decode_rows_warp.cuh"
+#include "oscar/cuda/overlap_launch.cuh"
 
 namespace oscar {
 
@@ -39,17 +40,17 @@ struct DecodeBlock {
   char* shared;
   Rings<Traits> rings;
 
-  // Calls body(piece) for the block's pieces of the plan.
+  // Calls body(piece) for pieces [first, end) of the plan.
   template <typename Body>
-  __device__ __forceinline__ void ForPieces(Body body) {
-    const int end = p.block_begin[blockIdx.x + 1];
+  __device__ __forceinline__ void ForPieces(int first, int end, Body body) {
 #pragma unroll 1
-    for (int i = p.block_begin[blockIdx.x]; i < end; ++i) body(p.pieces + i);
+    for (int i = first; i < end; ++i) body(p.pieces + i);
   }
 
-  __device__ void Copy() {
+  // Pieces [first, end) of the plan are the block's.
+  __device__ void Copy(int first, int end) {
     Tier last = Tier::kQuantised;
-    ForPieces([&](const PlanPiece* at) {
+    ForPieces(first, end, [&](const PlanPiece* at) {
       uint32_t thread = threadIdx.x;
       // Where the code has many variants: what follows is cheaper to work out again than to keep.
       if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) Pin(thread);
@@ -86,7 +87,8 @@ struct DecodeBlock {
     if (piece.tokens == 0) return;
     const WarpPlace place = Place();
     ring.WaitFull();
-    PieceSum<Warp, Traits, kDim>(p, piece, place).Run(result, shared + ring.offset());
+    PieceSum<Warp, Traits, kDim>(p, piece, place, HeadsLog2<kHeadsLog2>(p))
+        .Run(result, shared + ring.offset());
     ring.SignalEmpty();
     ring.Advance();
   }
@@ -139,18 +141,21 @@ struct DecodeBlock {
   // is no harm in asking for them early.
   __device__ __forceinline__ void FetchQueries(const PlanPiece& piece) const {
     constexpr int kLine = 128 / sizeof(uint16_t);
-    const int numbers = (p.group_size << HeadsLog2<kHeadsLog2>(p)) * kDim;
+    const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
+    const int numbers = (p.group_size << heads_log2) * kDim;
+    const int head_blocks = p.kv_heads >> heads_log2;
     const uint16_t* const q =
-        p.q + (static_cast<int64_t>(piece.request) * p.head_blocks + piece.head_block) * numbers;
+        p.q + (static_cast<int64_t>(piece.request) * head_blocks + piece.head_block) * numbers;
     for (int i = static_cast<int>(threadIdx.x) * kLine; i < numbers; i += kComputing * kLine) {
       asm volatile("prefetch.global.L2 [%0];" ::"l"(q + i));
     }
   }
 
   __device__ void Compute() {
-    const int first = p.block_begin[blockIdx.x];
-    if (first < p.block_begin[blockIdx.x + 1]) FetchQueries(ReadPiece(p.pieces + first));
-    ForPieces([&](const PlanPiece* at) {
+    // Read anew: kept since the kernel began, they would crowd out the loop over tiles.
+    const int first = p.block_begin[blockIdx.x], end = p.block_begin[blockIdx.x + 1];
+    if (first < end) FetchQueries(ReadPiece(p.pieces + first));
+    ForPieces(first, end, [&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
       if (piece.tier == Tier::kQuantised) {
         Quantised(at, piece);
@@ -163,22 +168,33 @@ struct DecodeBlock {
 
 // The plan and the slot lists are read before the kernels launched earlier are waited for, which is
 // when a piece's queries are loaded: a kernel right before this one must not write them. kHeadsLog2:
-// KV heads per block, -1 where only known at run time.
+// KV heads per block, or half as many if the plan says so (kMayHalveHeads); -1 where only known at
+// run time.
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>::kThreads), 1)
     DecodeKernel(const __grid_constant__ DecodeParams p) {
-  using Block = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>;
+  using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
-  Block block{p, shared, Rings<typename Block::Traits>(shared)};
-  block.rings.Init();
+  Rings<Traits>(shared).Init();
   __syncthreads();
-  if (threadIdx.x >= Block::kComputing) {
-    ShrinkRegisters<Block::Traits::kCopyRegisters>();
-    block.Copy();
+  const auto run = [&](auto part) {
+    if constexpr (Traits::kMayHalveHeads) {
+      if (p.plan->heads_log2 != kHeadsLog2) {
+        using Halved = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2 - 1>;
+        part(Halved{p, shared, Rings<typename Halved::Traits>(shared)});
+        return;
+      }
+    }
+    part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
+  };
+  if (threadIdx.x >= 32 * Traits::kWarps) {
+    ShrinkRegisters<Traits::kCopyRegisters>();
+    const int first = p.block_begin[blockIdx.x], end = p.block_begin[blockIdx.x + 1];
+    run([&](auto block) { block.Copy(first, end); });
   } else {
-    GrowRegisters<Block::Traits::kComputeRegisters>();
-    block.Compute();
+    GrowRegisters<Traits::kComputeRegisters>();
+    run([&](auto block) { block.Compute(); });
   }
 }
 
@@ -189,24 +205,16 @@ cudaError_t LaunchInstance(const DecodeParams& params, cudaStream_t stream) {
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Traits::kSharedBytes);
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(params.blocks));
-  config.blockDim = dim3(Traits::kThreads);
-  config.dynamicSmemBytes = Traits::kSharedBytes;
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, params);
+  return LaunchOverlapping(kernel, params.blocks, Traits::kThreads, Traits::kSharedBytes, stream,
+                           params);
 }
 
 template <int kDim, int kCols, int kGroups>
 cudaError_t LaunchHeads(const DecodeParams& params, cudaStream_t stream) {
   constexpr int kMost = MaxHeadsLog2(kDim, kGroups, kCols);
-  return params.heads_log2 == kMost ? LaunchInstance<kDim, kCols, kGroups, kMost>(params, stream)
-                                    : LaunchInstance<kDim, kCols, kGroups, -1>(params, stream);
+  constexpr int kLeast = kMost - (MayHalveHeads(kDim, kGroups, kCols, kMost) ? 1 : 0);
+  return params.heads_log2 >= kLeast ? LaunchInstance<kDim, kCols, kGroups, kMost>(params, stream)
+                                     : LaunchInstance<kDim, kCols, kGroups, -1>(params, stream);
 }
 
 template <int kDim, int kCols>

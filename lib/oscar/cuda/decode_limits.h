@@ -51,6 +51,13 @@ constexpr int MaxHeadsLog2(int64_t dim, int64_t groups, int64_t group_size) {
          (ColumnWarps(dim, groups, group_size) - 1);
 }
 
+// Whether plans may give blocks half of 2^heads_log2 KV heads: where a context is short, the fewer
+// partial results of a longer run of tokens make up for narrower reads. Kernels for eight heads
+// can.
+constexpr bool MayHalveHeads(int64_t dim, int64_t groups, int64_t group_size, int64_t heads_log2) {
+  return heads_log2 == 3 && MaxHeadsLog2(dim, groups, group_size) == 3;
+}
+
 // Launch limits of one instance. kCols: columns of the matrix multiply that hold query heads, 4
 // (two token tiles share the 8 columns), 8 or 16. kGroupCount: 1, or 4 for 2 and 4 groups per row.
 // kHeadsLog2: KV heads per block, -1 where only known at run time.
@@ -72,6 +79,7 @@ struct DecodeTraits {
                     (kWarps + kCopyWarps) * kLaunchRegisters &&
                 ((kWarps + kCopyWarps) * kLaunchRegisters + kMergeWarps * kMergeRegisters) * 32 <=
                     65536);
+  static constexpr bool kMayHalveHeads = MayHalveHeads(kDim, kGroups, kCols, kHeadsLog2);
   static constexpr bool kSharedColumns = kCols == 4;
   static constexpr int kColumnWarpsLog2 = ColumnWarps(kDim, kGroups, kCols) - 1;
   static constexpr int kColumnTiles = kCols == 16 && kColumnWarpsLog2 == 0 ? 2 : 1;  // of a warp

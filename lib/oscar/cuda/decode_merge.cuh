@@ -37,8 +37,8 @@ class MergeWarp {
     pairs_ = SharedAddress(&memory) + 1024 + static_cast<uint32_t>(Group()) * 8;
     PinLane(units_);
     PinLane(pairs_);
-    columns_ = p.group_size << p.heads_log2;
-    rows_ = *p.requests * p.head_blocks * columns_;
+    columns_ = p.group_size << p.plan->heads_log2;
+    rows_ = p.plan->requests * p.kv_heads * p.group_size;
   }
 
   __device__ __forceinline__ void Run() {
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(32 * kMergeWarps, kMergeBlocks)
         .Run();
   };
   if constexpr (!kRotated) {
-    const int lines = *p.requests * p.head_blocks * (p.group_size << p.heads_log2) * (kDim / 32);
+    const int lines = p.plan->requests * p.kv_heads * p.group_size * (kDim / 32);
     const int warps = static_cast<int>(gridDim.x) * kMergeWarps;
     if (lines * 4 <= warps) return run(Constant<3>(), Constant<2>(), Constant<1>());
     if (lines * 2 <= warps) return run(Constant<3>(), Constant<1>(), Constant<1>());

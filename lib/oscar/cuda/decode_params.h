@@ -13,7 +13,7 @@ struct DecodeParams {
   const PlanPiece* pieces;
   const int32_t* block_begin;
   const int32_t* partial_begin;
-  const int32_t* requests;  // of the plan
+  const PlanHead* plan;
   const char* k_codes;
   const char* v_codes;
   const char* k_scales;
@@ -32,19 +32,17 @@ struct DecodeParams {
   float logit_scale;                               // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
   int32_t blocks;
-  int32_t head_blocks;
   int32_t kv_heads;
-  int32_t group_size;      // query heads per KV head
-  int32_t heads_log2;      // KV heads per block
-  int32_t groups;          // of channels
-  int32_t scale_row_log2;  // bytes of the block's (scale, zero) of one token
+  int32_t group_size;       // query heads per KV head
+  int32_t heads_log2;       // KV heads per block, the most of any plan
+  int32_t groups;           // of channels
+  int32_t head_scale_log2;  // bytes of one head's (scale, zero) of one token
   ScaleKind scale_kind;
   int32_t quantised_slot_log2;  // bytes of a slot number: 2 or 3
   int32_t row_slot_log2;
   int32_t rotation_per_head;
   int32_t o_is_bf16;
-  // Stages of a piece that are fetched without waiting for the launches before: 0 or 1, as more
-  // would be in the way of those launches' sums.
+  // Whether the first tiles of a tier are fetched without waiting for the launches before.
   int32_t quantised_early, rows_early;
 };
 

@@ -22,8 +22,9 @@ class PieceSum {
                 Traits::kWarps * kGiven * 512 <= Traits::kRowStageBytes);
 
  public:
-  __device__ PieceSum(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place)
-      : p_(p), piece_(piece), place_(place) {}
+  __device__ PieceSum(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place,
+                      int heads_log2)
+      : p_(p), piece_(piece), place_(place), heads_log2_(heads_log2) {}
 
   // By all threads that compute. `results`: of the warp's column tiles; `scratch`: a stage.
   __device__ __forceinline__ void Run(WarpResult<kSteps> (&results)[Traits::kColumnTiles],
@@ -94,7 +95,7 @@ class PieceSum {
       const int column = kShared ? 2 * (t & 1) + c : (place_.columns + tile) * 8 + 2 * t + c;
       if (column >= p_.group_size) continue;
       const int64_t row =
-          static_cast<int64_t>(piece_.partial) * (p_.group_size << p_.heads_log2) +
+          static_cast<int64_t>(piece_.partial) * (p_.group_size << heads_log2_) +
           place_.head_in_block * p_.group_size + column;
       float* const out = p_.partial_o + row * kDim;
       Warp::Store(out, kept[0], c, 2 * kPart + (copy ? 1 : 0));
@@ -122,6 +123,7 @@ class PieceSum {
   const DecodeParams& p_;
   const PlanPiece& piece_;
   const WarpPlace& place_;
+  int heads_log2_;
 };
 
 }  // namespace oscar

@@ -23,16 +23,16 @@ struct ScaleZero {
   float scale, zero;
 };
 
-// From shared memory. kBytes: 8 for float32, 4 for the 16-bit kinds.
-template <int kBytes>
-__device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at, ScaleKind kind) {
-  if constexpr (kBytes == 8) {
+// From shared memory.
+template <ScaleKind kKind>
+__device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
+  if constexpr (kKind == ScaleKind::kF32) {
     const float2 pair = LoadShared2(at);
     return {pair.x, pair.y};
   } else {
     uint32_t packed;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(packed) : "r"(at));
-    if (kind == ScaleKind::kF16) {
+    if constexpr (kKind == ScaleKind::kF16) {
       // Constant rows overflow half precision; an infinity counts as the largest number.
       const float2 pair = UnpackHalf(LimitMagnitudes(packed, 0x7bff7bffU));
       return {pair.x, pair.y};
@@ -63,17 +63,20 @@ struct TileScales {
   __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
                                        int heads_log2) {
     if (p.scale_kind == ScaleKind::kF32) {
-      LoadAs<8>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kF32>(p, base, to_values, heads_log2);
+    } else if (p.scale_kind == ScaleKind::kF16) {
+      LoadAs<ScaleKind::kF16>(p, base, to_values, heads_log2);
     } else {
-      LoadAs<4>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kBF16>(p, base, to_values, heads_log2);
     }
   }
 
  private:
-  template <int kBytes>
+  template <ScaleKind kKind>
   __device__ __forceinline__ void LoadAs(const DecodeParams& p, uint32_t base, int to_values,
                                          int heads_log2) {
-    const int row_bytes = kGroups == 1 ? kBytes << heads_log2 : 1 << p.scale_row_log2;
+    constexpr int kBytes = kKind == ScaleKind::kF32 ? 8 : 4;
+    const int row_bytes = kGroups == 1 ? kBytes << heads_log2 : 1 << (p.head_scale_log2 + heads_log2);
 #pragma unroll
     for (int s = 0; s < kScoreTiles; ++s) {
 #pragma unroll
@@ -83,9 +86,9 @@ struct TileScales {
           const int index = kGroups == 1 ? 0 : group * p.groups / 4;
           const uint32_t at =
               base + static_cast<uint32_t>((2 * s + row) * 8 * row_bytes + index * kBytes);
-          key[s][row][group] = LoadScaleZero<kBytes>(at, p.scale_kind);
+          key[s][row][group] = LoadScaleZero<kKind>(at);
           value[s][row][group] =
-              LoadScaleZero<kBytes>(at + static_cast<uint32_t>(to_values), p.scale_kind);
+              LoadScaleZero<kKind>(at + static_cast<uint32_t>(to_values));
         }
       }
     }

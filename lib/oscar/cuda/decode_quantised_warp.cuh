@@ -33,11 +33,13 @@ struct QuantisedWarp {
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int first =
         place.part * kQuantisedWarpTokens + (kShared ? ((lane & 2) >> 1) * 16 : 0) + (lane >> 2);
-    scale_offset = static_cast<uint32_t>((first << p.scale_row_log2) +
+    scale_offset = static_cast<uint32_t>((first << ScaleRowLog2<kHeadsLog2>(p)) +
                                          place.head_in_block *
                                              (p.scale_kind == ScaleKind::kF32 ? 8 : 4) * p.groups);
-    if (SwizzlesScales<kHeadsLog2>(p))
-      scale_offset ^= static_cast<uint32_t>(ScaleSwizzle<kShared>(first) << 4);
+    if (SwizzlesScales<kHeadsLog2>(p)) {
+      scale_offset ^=
+          static_cast<uint32_t>(ScaleSwizzle<kShared>(ScaleRowLog2<kHeadsLog2>(p), first) << 4);
+    }
     const int row = lane & 7, matrix = lane >> 3;
     // Rows of the lane in the codes of a tile, and the chunk of the warp's head.
     const int chunks_log2 = ChunksLog2(p);

@@ -11,6 +11,17 @@ template <int kHeadsLog2>
 __device__ __forceinline__ int HeadsLog2(const DecodeParams& p) {
   return kHeadsLog2 >= 0 ? kHeadsLog2 : p.heads_log2;
 }
+// Bytes of a block's (scale, zero) of one token, as a power of two.
+template <int kHeadsLog2>
+__device__ __forceinline__ int ScaleRowLog2(const DecodeParams& p) {
+  return p.head_scale_log2 + HeadsLog2<kHeadsLog2>(p);
+}
+
+// Tiles of a piece that are fetched without waiting for the launches before: few, as they are in the
+// way of those launches' sums, which a long piece has more time to make up for.
+__device__ __forceinline__ int EarlyTiles(const DecodeParams& p, int tiles) {
+  return p.quantised_early != 0 ? min(1 + tiles / 8, 3) : 0;
+}
 
 // Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
 // block's heads of one token (16 << chunks_log2 bytes). Chunks are exchanged within 128 bytes so
@@ -22,16 +33,19 @@ __device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2)
   return ((token << chunks_log2) + (chunk ^ ((token >> shift) & mask))) * 16;
 }
 
-// With eight heads and float32 the (scale, zero) of a token are four 16-byte units; their order in
-// the row depends on the token, so that eight lanes that read one head of eight tokens meet eight
-// banks. Lanes of a half warp read tokens g, and with shared columns tokens 16 + g too.
+// With eight or four heads of one group the (scale, zero) of a token may be four or two 16-byte
+// units; their order in the row depends on the token, so that lanes that read one head of eight
+// tokens meet as many banks as there can be. Those lanes read tokens g, and with shared columns
+// tokens 16 + g too. row_log2: bytes of a row.
 template <bool kSharedColumns>
-__device__ __forceinline__ int ScaleSwizzle(int token) {
-  return ((token >> 1) & 1) | (kSharedColumns ? (token >> 3) & 2 : 0);
+__device__ __forceinline__ int ScaleSwizzle(int row_log2, int token) {
+  const int second = (token >> 4) & 1;
+  if (row_log2 == 6) return ((token >> 1) & 1) | (kSharedColumns ? 2 * second : 0);
+  return kSharedColumns ? second : (token >> 2) & 1;
 }
 template <int kHeadsLog2>
 __device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {
-  return kHeadsLog2 == 3 && p.scale_row_log2 == 6;
+  return kHeadsLog2 >= 2 && p.groups == 1 && ScaleRowLog2<kHeadsLog2>(p) >= 5;
 }
 
 }  // namespace oscar

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -5,12 +6,6 @@
 #include "oscar/cuda/decode.h"
 
 namespace oscar {
-namespace {
-
-int64_t HeadBlocks(const DecodeShape& shape) { return shape.cache.heads / HeadsPerBlock(shape); }
-
-}  // namespace
-
 DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
     : shape_(shape), max_requests_(max_requests) {
   CheckDecodeShape(shape);
@@ -19,13 +14,17 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
                                        " requests: at least 1 is needed");
   }
   blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
-  const int64_t head_blocks = HeadBlocks(shape);
-  const int64_t pieces = MaxPieces(max_requests, head_blocks, blocks_);
-  const int64_t columns = HeadsPerBlock(shape) * shape.GroupSize();
-  pieces_ = DeviceBuffer(pieces * static_cast<int64_t>(sizeof(PlanPiece)));
-  begins_ = DeviceBuffer((blocks_ + 1 + 1 + max_requests * head_blocks + 1) * 4);
-  partial_o_ = DeviceBuffer(pieces * columns * shape.cache.dim * 4);
-  partial_sums_ = DeviceBuffer(pieces * columns * 8);
+  // With fewer heads per block there are more pieces and smaller partial results.
+  const int64_t most = MostHeadsPerBlock(shape), least = LeastHeadsPerBlock(shape);
+  const auto pieces = [&](int64_t heads) {
+    return MaxPieces(max_requests, shape.cache.heads / heads, blocks_);
+  };
+  const int64_t rows = std::max(pieces(most) * most, pieces(least) * least) * shape.GroupSize();
+  pieces_ = DeviceBuffer(pieces(least) * static_cast<int64_t>(sizeof(PlanPiece)));
+  begins_ = DeviceBuffer((blocks_ + 1 + max_requests * shape.cache.heads / least + 1) * 4 +
+                         static_cast<int64_t>(sizeof(PlanHead)));
+  partial_o_ = DeviceBuffer(rows * shape.cache.dim * 4);
+  partial_sums_ = DeviceBuffer(rows * 8);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
@@ -33,7 +32,13 @@ void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const Device
 }
 
 void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
-  const int64_t capacity = pieces_.bytes() / static_cast<int64_t>(sizeof(PlanPiece));
+  const int64_t heads = plan.head_blocks > 0 ? shape_.cache.heads / plan.head_blocks : 0;
+  if (heads != MostHeadsPerBlock(shape_) && heads != LeastHeadsPerBlock(shape_)) {
+    throw Error(ErrorCode::kUsage, "a plan for " + std::to_string(plan.head_blocks) +
+                                       " blocks of heads does not fit a workspace for " +
+                                       std::to_string(shape_.cache.heads) + " KV heads");
+  }
+  const int64_t capacity = MaxPieces(max_requests_, plan.head_blocks, blocks_);
   if (plan.requests > max_requests_ || plan.blocks != blocks_ || plan.partials() > capacity) {
     throw Error(ErrorCode::kUsage,
                 "a plan of " + std::to_string(plan.requests) + " requests in " +
@@ -44,7 +49,9 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
   }
   plan_ = std::move(plan);
   begins_host_ = plan_.block_begin;
-  begins_host_.push_back(static_cast<int32_t>(plan_.requests));
+  const PlanHead head = HeadOf(plan_, shape_);
+  begins_host_.push_back(head.requests);
+  begins_host_.push_back(head.heads_log2);
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
   stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
   if (!plan_.pieces.empty()) {

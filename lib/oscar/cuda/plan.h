@@ -23,9 +23,11 @@ struct DecodeShape {
 // Throws Error(kUnsupported) or Error(kUsage) naming what the decode kernels do not handle.
 void CheckDecodeShape(const DecodeShape& shape);
 
-// KV heads that one thread block serves together: 8, 4, 2 or 1, the most that the kernels take
-// (MaxHeadsLog2) and that divide the heads.
-int64_t HeadsPerBlock(const DecodeShape& shape);
+// KV heads that one thread block serves together, at most and at least: 8, 4, 2 or 1. The most are
+// those that the kernels take (MaxHeadsLog2) and that divide the heads; a plan may have half as
+// many where the kernels can (MayHalveHeads).
+int64_t MostHeadsPerBlock(const DecodeShape& shape);
+int64_t LeastHeadsPerBlock(const DecodeShape& shape);
 
 // Tokens of one request, as slots in the two tiers. Slots of a request are consecutive in the slot
 // lists, requests follow one another.
@@ -62,6 +64,13 @@ struct DecodePlan {
   int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
 };
 
+// What kernels read of a plan beside its lists.
+struct PlanHead {
+  int32_t requests;
+  int32_t heads_log2;  // KV heads per block
+};
+PlanHead HeadOf(const DecodePlan& plan, const DecodeShape& shape);
+
 // Capacity of the buffers for any plan of up to `requests` requests on `blocks` thread blocks.
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks);
 
@@ -75,12 +84,14 @@ inline constexpr int64_t kPieceCost = 100 * 1024;
 // than too little, which would leave their blocks behind all others.
 inline constexpr int64_t kRowCostPercent = 80;
 
-// Splits the tokens into `blocks` shares of equal cost, cut at tile borders. Equal input gives an
-// equal plan. Throws Error(kUsage) on a negative length.
+// Deals the tokens out to `blocks` blocks, in order, cut at tile borders: equal bytes, or the least
+// that the dearest block can cost where that is less. Equal input gives an equal plan. Throws
+// Error(kUsage) on a negative length. `heads_per_block`: 0 leaves it to the
+// planner.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
-                      int64_t blocks);
+                      int64_t blocks, int64_t heads_per_block = 0);
 
-// Tokens of one tile of a thread block, by tier.
-int64_t TileTokens(const DecodeShape& shape, Tier tier);
+// Tokens of one tile of a thread block that serves `heads` KV heads, by tier.
+int64_t TileTokens(const DecodeShape& shape, int64_t heads, Tier tier);
 
 }  // namespace oscar

@@ -320,7 +320,7 @@ void DecodeTwin(const DecodeShape& shape, const DecodePlan& plan, const DecodeIn
                 const DecodeOutputs& out) {
   CheckTwin(shape, in, out);
   const FactoredPiece factored(shape, in);
-  const int64_t heads_per_block = HeadsPerBlock(shape);
+  const int64_t heads_per_block = shape.cache.heads / plan.head_blocks;
   for (int64_t row = 0; row < plan.requests * shape.q_heads; ++row) {
     const int64_t head = row % shape.q_heads / shape.GroupSize();
     const auto at =

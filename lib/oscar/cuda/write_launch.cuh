@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "oscar/cuda/overlap_launch.cuh"
 #include "oscar/cuda/write_kernel.cuh"
 #include "oscar/cuda/write_launch.h"
 
@@ -54,17 +55,7 @@ cudaError_t LaunchInstance(WriteParams& p, int multiprocessors, cudaStream_t str
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(Traits::kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, static_cast<const WriteParams&>(p));
+  return LaunchOverlapping<WriteParams>(kernel, blocks, Traits::kThreads, bytes, stream, p);
 }
 
 }  // namespace
