@@ -88,6 +88,31 @@ TEST(Plan, CoversEveryTokenOnce) {
   }
 }
 
+// From piece to piece as the kernels go, every block meets its pieces, in order.
+TEST(Plan, BlocksFindTheirPieces) {
+  std::vector<RequestLengths> lengths = {{0, 0}, {200000, 320}, {1, 0}, {0, 7}};
+  for (int64_t i = 0; i < 30; ++i) lengths.push_back({i * 37, i % 5});
+  for (const int64_t blocks : {1, 7, 132, 400}) {
+    for (const std::vector<RequestLengths>& batch :
+         {lengths, std::vector<RequestLengths>{}, std::vector<RequestLengths>{{64, 0}}}) {
+      const DecodePlan plan = PlanDecode(Shape(32, 8), batch, blocks);
+      const std::vector<PlanPiece> pieces = PiecesForDevice(plan);
+      ASSERT_EQ(static_cast<int64_t>(pieces.size()), blocks + plan.partials());
+      for (int64_t b = 0; b < blocks; ++b) {
+        auto at = static_cast<size_t>(b);
+        int32_t expected = plan.block_begin[at];
+        for (int32_t following = pieces[at].following; following >= 0; --following) {
+          ASSERT_LT(expected, plan.block_begin[static_cast<size_t>(b) + 1]);
+          EXPECT_EQ(pieces[at].partial, expected++);
+          EXPECT_EQ(pieces[at].following, following);
+          at = static_cast<size_t>(blocks + pieces[at].partial + 1);
+        }
+        EXPECT_EQ(expected, plan.block_begin[static_cast<size_t>(b) + 1]);
+      }
+    }
+  }
+}
+
 TEST(Plan, EmptyBatches) {
   for (const std::vector<RequestLengths>& lengths :
        {std::vector<RequestLengths>{}, std::vector<RequestLengths>{{0, 0}, {0, 0}}}) {

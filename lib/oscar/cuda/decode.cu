@@ -61,7 +61,6 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   const CacheShape& cache = shape.cache;
   DecodeParams p{};
   p.pieces = workspace.pieces();
-  p.block_begin = workspace.block_begin();
   p.partial_begin = workspace.partial_begin();
   p.plan = workspace.plan_head();
   p.k_codes = Bytes(in.quantised.k_codes);

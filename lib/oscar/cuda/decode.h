@@ -66,12 +66,10 @@ class DecodeWorkspace {
   const DecodePlan& plan() const { return plan_; }
   int64_t max_requests() const { return max_requests_; }
   int64_t blocks() const { return blocks_; }
+  // On the device, as PiecesForDevice lists them.
   const PlanPiece* pieces() const { return pieces_.As<PlanPiece>(); }
-  const int32_t* block_begin() const { return begins_.As<int32_t>(); }
-  const PlanHead* plan_head() const {
-    return reinterpret_cast<const PlanHead*>(block_begin() + blocks_ + 1);
-  }
-  const int32_t* partial_begin() const { return block_begin() + blocks_ + 3; }
+  const PlanHead* plan_head() const { return begins_.As<PlanHead>(); }
+  const int32_t* partial_begin() const { return reinterpret_cast<const int32_t*>(plan_head() + 1); }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_sums() const { return partial_sums_.As<float>(); }
   // Overwrites the partial results, for tests.
@@ -81,7 +79,8 @@ class DecodeWorkspace {
   DecodeShape shape_;
   int64_t max_requests_ = 0, blocks_ = 0;
   DecodePlan plan_;
-  std::vector<int32_t> begins_host_;
+  std::vector<int32_t> begins_host_;  // being copied, as are the pieces
+  std::vector<PlanPiece> pieces_host_;
   DeviceBuffer pieces_, begins_, partial_o_, partial_sums_;
 };
 

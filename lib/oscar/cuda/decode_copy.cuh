@@ -114,8 +114,8 @@ class CodeCopier {
       const uint32_t to = (codes ^ static_cast<uint32_t>(((i * per_turn >> shift) & mask) * 16)) +
                           static_cast<uint32_t>((i * per_turn << chunks_log2) * 16);
       if (!kKnown && own >= kTokens) return;
-      CopyAsync<16>(to, AddressOf(k_codes_, slot, p_.code_stride), own < left);
-      CopyAsync<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, p_.code_stride), own < left);
+      CopyOnce<16>(to, AddressOf(k_codes_, slot, p_.code_stride), own < left);
+      CopyOnce<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, p_.code_stride), own < left);
     };
     if constexpr (kKnown) {
       // All slot numbers first: their latencies overlap.
@@ -162,11 +162,11 @@ class CodeCopier {
   __device__ __forceinline__ int UnitsLog2() const { return ScaleRowLog2<kHeadsLog2>(p_) - UnitLog2(); }
   __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
     if (UnitLog2() == 4) {
-      CopyAsync<16>(to, from, wanted);
+      CopyOnce<16>(to, from, wanted);
     } else if (UnitLog2() == 3) {
-      CopyAsync<8>(to, from, wanted);
+      CopyOnce<8>(to, from, wanted);
     } else {
-      CopyAsync<4>(to, from, wanted);
+      CopyOnce<4>(to, from, wanted);
     }
   }
 

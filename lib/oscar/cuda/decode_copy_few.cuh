@@ -121,8 +121,8 @@ class FewHeadsCopier {
             stage + code_target_ + static_cast<uint32_t>((first << kChunksLog2) * 16);
         const uint32_t slot = slots[step].codes[i];
         const bool wanted = codes_left_ > first;
-        CopyAsync<16>(to, AddressOf(k_codes_, slot, code_stride_), wanted);
-        CopyAsync<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, code_stride_), wanted);
+        CopyOnce<16>(to, AddressOf(k_codes_, slot, code_stride_), wanted);
+        CopyOnce<16>(to + Traits::kCodeBytes, AddressOf(v_codes_, slot, code_stride_), wanted);
       }
       if (wide_scales_) {
         CopyScales<8 << kHeadsLog2>(stage + scale_target_, step * kStep, slots[step].own);
@@ -137,8 +137,8 @@ class FewHeadsCopier {
   __device__ __forceinline__ void CopyScales(uint32_t to, int first, uint32_t slot) const {
     const bool wanted = scales_left_ > first;
     const uint32_t at = to + static_cast<uint32_t>(first * kBytes);
-    CopyAsync<kBytes>(at, AddressOf(k_scales_, slot, scale_stride_), wanted);
-    CopyAsync<kBytes>(at + Traits::kScaleBytes, AddressOf(v_scales_, slot, scale_stride_), wanted);
+    CopyOnce<kBytes>(at, AddressOf(k_scales_, slot, scale_stride_), wanted);
+    CopyOnce<kBytes>(at + Traits::kScaleBytes, AddressOf(v_scales_, slot, scale_stride_), wanted);
   }
 
   const char *k_codes_, *v_codes_, *k_scales_, *v_scales_;

@@ -32,7 +32,7 @@ class RowCopier {
                                         (at & 15) * (kDim * 2) + (head_chunk ^ (at & 7)) * 16);
 #pragma unroll
       for (int k = 0; k < 1 << (chunks_log2 - lanes_log2); ++k) {
-        CopyAsync<16>(to, from, own < left);
+        CopyOnce<16>(to, from, own < left);
         to += (32 >> kHeadChunksLog2) * Traits::kWarpRowBytes;
         from += 512;
       }

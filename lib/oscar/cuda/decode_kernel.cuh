@@ -25,7 +25,7 @@ __device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
   piece.tokens = static_cast<int32_t>(counts);
   piece.request = static_cast<int32_t>(counts >> 32);
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4 + 16];"
-               : "=r"(piece.head_block), "=r"(tier), "=r"(piece.partial), "=r"(piece.reserved)
+               : "=r"(piece.head_block), "=r"(tier), "=r"(piece.partial), "=r"(piece.following)
                : "l"(at));
   piece.tier = static_cast<Tier>(tier);
   return piece;
@@ -40,24 +40,29 @@ struct DecodeBlock {
   char* shared;
   Rings<Traits> rings;
 
-  // Calls body(piece) for pieces [first, end) of the plan.
+  // Calls body(piece), which returns the piece as read anew, for the block's pieces of the plan.
+  // `following`: of the first one.
   template <typename Body>
-  __device__ __forceinline__ void ForPieces(int first, int end, Body body) {
+  __device__ __forceinline__ void ForPieces(int following, Body body) {
+    int at = static_cast<int>(blockIdx.x);
 #pragma unroll 1
-    for (int i = first; i < end; ++i) body(p.pieces + i);
+    for (; following >= 0; --following) {
+      const PlanPiece piece = body(p.pieces + at);
+      following = piece.following;
+      at = p.blocks + piece.partial + 1;
+    }
   }
 
-  // Pieces [first, end) of the plan are the block's.
-  __device__ void Copy(int first, int end) {
+  __device__ void Copy(int following) {
     Tier last = Tier::kQuantised;
-    ForPieces(first, end, [&](const PlanPiece* at) {
+    ForPieces(following, [&](const PlanPiece* at) {
       uint32_t thread = threadIdx.x;
       // Where the code has many variants: what follows is cheaper to work out again than to keep.
       if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) Pin(thread);
       const int warp = (static_cast<int>(thread) >> 5) - Traits::kWarps;
       const int lane = static_cast<int>(thread) & 31;
       const PlanPiece piece = ReadPiece(at);
-      if (piece.tokens == 0) return;
+      if (piece.tokens == 0) return piece;
       // The tiers share the memory of their stages.
       if (piece.tier != last) {
         if (last == Tier::kQuantised) {
@@ -72,6 +77,7 @@ struct DecodeBlock {
       } else {
         CopyRowsPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
       }
+      return piece;
     });
     WaitForPredecessors();
   }
@@ -93,7 +99,7 @@ struct DecodeBlock {
     ring.Advance();
   }
 
-  __device__ __forceinline__ void Quantised(const PlanPiece* at, const PlanPiece& piece) {
+  __device__ __forceinline__ PlanPiece Quantised(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -112,9 +118,10 @@ struct DecodeBlock {
     WarpResult<kDim / 16> result[Traits::kColumnTiles];
     warp.Finish(result);
     Leave<Warp>(again, rings.quantised, result);
+    return again;
   }
 
-  __device__ __forceinline__ void Rows(const PlanPiece* at, const PlanPiece& piece) {
+  __device__ __forceinline__ PlanPiece Rows(const PlanPiece* at, const PlanPiece& piece) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -135,6 +142,7 @@ struct DecodeBlock {
     const PlanPiece again = ReadPiece(at);
     warp.Finish();
     Leave<Warp>(again, rings.rows, warp.result);
+    return again;
   }
 
   // Has the lines of a piece's queries fetched into the L2 cache, where they are also written: there
@@ -152,16 +160,11 @@ struct DecodeBlock {
   }
 
   __device__ void Compute() {
-    // Read anew: kept since the kernel began, they would crowd out the loop over tiles.
-    const int first = p.block_begin[blockIdx.x], end = p.block_begin[blockIdx.x + 1];
-    if (first < end) FetchQueries(ReadPiece(p.pieces + first));
-    ForPieces(first, end, [&](const PlanPiece* at) {
+    const PlanPiece first = ReadPiece(p.pieces + blockIdx.x);
+    if (first.following >= 0) FetchQueries(first);
+    ForPieces(first.following, [&](const PlanPiece* at) {
       const PlanPiece piece = ReadPiece(at);
-      if (piece.tier == Tier::kQuantised) {
-        Quantised(at, piece);
-      } else {
-        Rows(at, piece);
-      }
+      return piece.tier == Tier::kQuantised ? Quantised(at, piece) : Rows(at, piece);
     });
   }
 };
@@ -178,9 +181,9 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   ReleaseSuccessors();
   Rings<Traits>(shared).Init();
   __syncthreads();
-  const auto run = [&](auto part) {
+  const auto run = [&](int heads, auto part) {
     if constexpr (Traits::kMayHalveHeads) {
-      if (p.plan->heads_log2 != kHeadsLog2) {
+      if (heads != kHeadsLog2) {
         using Halved = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2 - 1>;
         part(Halved{p, shared, Rings<typename Halved::Traits>(shared)});
         return;
@@ -190,11 +193,12 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   };
   if (threadIdx.x >= 32 * Traits::kWarps) {
     ShrinkRegisters<Traits::kCopyRegisters>();
-    const int first = p.block_begin[blockIdx.x], end = p.block_begin[blockIdx.x + 1];
-    run([&](auto block) { block.Copy(first, end); });
+    // On its way beside the number of heads; what comes of the piece then is near.
+    const int following = p.pieces[blockIdx.x].following;
+    run(p.plan->heads_log2, [&](auto block) { block.Copy(following); });
   } else {
     GrowRegisters<Traits::kComputeRegisters>();
-    run([&](auto block) { block.Compute(); });
+    run(p.plan->heads_log2, [&](auto block) { block.Compute(); });
   }
 }
 

@@ -88,7 +88,7 @@ class MergeWarp {
     const int job = row / columns_;
     const int begin = p_.partial_begin[job];
     // The one piece of a request without tokens has no result.
-    count_ = p_.pieces[begin].tokens == 0 ? 0 : p_.partial_begin[job + 1] - begin;
+    count_ = p_.pieces[p_.blocks + begin].tokens == 0 ? 0 : p_.partial_begin[job + 1] - begin;
     first_row_ = static_cast<uint32_t>(begin) * columns_ + (row - job * columns_);
     const int before = Member() * 2 * kGroups;
     count_ -= before;

@@ -10,8 +10,8 @@ namespace oscar {
 enum class ScaleKind : int32_t { kF32, kF16, kBF16 };
 
 struct DecodeParams {
+  // As PiecesForDevice lists them.
   const PlanPiece* pieces;
-  const int32_t* block_begin;
   const int32_t* partial_begin;
   const PlanHead* plan;
   const char* k_codes;

@@ -20,9 +20,9 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
     return MaxPieces(max_requests, shape.cache.heads / heads, blocks_);
   };
   const int64_t rows = std::max(pieces(most) * most, pieces(least) * least) * shape.GroupSize();
-  pieces_ = DeviceBuffer(pieces(least) * static_cast<int64_t>(sizeof(PlanPiece)));
-  begins_ = DeviceBuffer((blocks_ + 1 + max_requests * shape.cache.heads / least + 1) * 4 +
-                         static_cast<int64_t>(sizeof(PlanHead)));
+  pieces_ = DeviceBuffer((blocks_ + pieces(least)) * static_cast<int64_t>(sizeof(PlanPiece)));
+  begins_ = DeviceBuffer(static_cast<int64_t>(sizeof(PlanHead)) +
+                         (max_requests * shape.cache.heads / least + 1) * 4);
   partial_o_ = DeviceBuffer(rows * shape.cache.dim * 4);
   partial_sums_ = DeviceBuffer(rows * 8);
 }
@@ -48,16 +48,13 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
                     std::to_string(blocks_) + " blocks");
   }
   plan_ = std::move(plan);
-  begins_host_ = plan_.block_begin;
   const PlanHead head = HeadOf(plan_, shape_);
-  begins_host_.push_back(head.requests);
-  begins_host_.push_back(head.heads_log2);
+  begins_host_ = {head.requests, head.heads_log2};
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
   stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
-  if (!plan_.pieces.empty()) {
-    stream.UploadAsync(pieces_, plan_.pieces.data(),
-                       plan_.partials() * static_cast<int64_t>(sizeof(PlanPiece)));
-  }
+  pieces_host_ = PiecesForDevice(plan_);
+  stream.UploadAsync(pieces_, pieces_host_.data(),
+                     static_cast<int64_t>(pieces_host_.size() * sizeof(PlanPiece)));
 }
 
 void DecodeWorkspace::PoisonPartials(uint8_t value) {

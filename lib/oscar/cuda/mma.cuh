@@ -91,6 +91,24 @@ __device__ __forceinline__ void CopyAsync(uint32_t target, const void* source, b
   }
 }
 
+// The same for what is read once: it is the first to leave the L2 cache, and pushes neither partial
+// results nor plans out.
+template <int kBytes>
+__device__ __forceinline__ void CopyOnce(uint32_t target, const void* source, bool wanted) {
+  const int size = wanted ? kBytes : 0;
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(target),
+                 "l"(source), "r"(size), "l"(policy)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %3, %2, %4;" ::"r"(target),
+                 "l"(source), "r"(size), "n"(kBytes), "l"(policy)
+                 : "memory");
+  }
+}
+
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -100,6 +100,23 @@ int64_t LeastHeadsPerBlock(const DecodeShape& shape) {
              : most;
 }
 
+std::vector<PlanPiece> PiecesForDevice(const DecodePlan& plan) {
+  PlanPiece none{};
+  none.following = -1;
+  const auto blocks = static_cast<size_t>(plan.blocks);
+  std::vector<PlanPiece> pieces(blocks, none);
+  pieces.insert(pieces.end(), plan.pieces.begin(), plan.pieces.end());
+  for (size_t b = 0; b < blocks; ++b) {
+    const auto begin = static_cast<size_t>(plan.block_begin[b]);
+    const auto end = static_cast<size_t>(plan.block_begin[b + 1]);
+    for (size_t i = begin; i < end; ++i) {
+      pieces[blocks + i].following = static_cast<int32_t>(end - 1 - i);
+    }
+    if (begin < end) pieces[b] = pieces[blocks + begin];
+  }
+  return pieces;
+}
+
 PlanHead HeadOf(const DecodePlan& plan, const DecodeShape& shape) {
   return {static_cast<int32_t>(plan.requests),
           std::countr_zero(static_cast<uint64_t>(shape.cache.heads / plan.head_blocks))};

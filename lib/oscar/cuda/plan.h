@@ -45,8 +45,8 @@ struct PlanPiece {
   int32_t request;
   int32_t head_block;
   Tier tier;
-  int32_t partial;  // where the partial result goes
-  int32_t reserved;
+  int32_t partial;    // where the partial result goes: its own place in the plan
+  int32_t following;  // pieces of the block behind it (PiecesForDevice)
 };
 static_assert(sizeof(PlanPiece) == 32);
 
@@ -63,6 +63,11 @@ struct DecodePlan {
 
   int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
 };
+
+// What kernels read: the first piece of every block, so that a block needs one read to begin, then
+// all pieces of the plan. A block goes on with the piece behind `partial` among those as long as
+// any are `following`, which is -1 in the first piece of a block that has none.
+std::vector<PlanPiece> PiecesForDevice(const DecodePlan& plan);
 
 // What kernels read of a plan beside its lists.
 struct PlanHead {
