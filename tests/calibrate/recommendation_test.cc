@@ -54,6 +54,26 @@ TEST(Recommend, AMeasuredGainIsEnoughAndADisagreementIsSaid) {
   }
 }
 
+// Where moments do not tell, rows decide, and there is nothing for them to speak against.
+TEST(Recommend, LeavesItToRowsWhereThePredictionIsUnknown) {
+  for (const double measured : {0.0, 1.0, 1.3}) {
+    std::map<int, LayerFits> fits;
+    Clips clips;
+    for (SideFits* side : {&fits[0].key, &fits[0].value}) {
+      side->target = Target::kSst;
+      side->predicted.shared = 1;
+      side->predicted.per_head = 1e-13;
+      side->predicted.bounded = false;
+    }
+    if (measured > 0) clips.key.measured[0] = clips.value.measured[0] = {measured, 1};
+    const Recommendation result = Recommend(fits, clips);
+    EXPECT_EQ(result.grouping, measured > 1.25 ? Grouping::kHead : Grouping::kLayer);
+    EXPECT_FALSE(result.disputed);
+    EXPECT_EQ(result.value.predicted, std::nullopt);
+    EXPECT_THAT(result.reason, HasSubstr("values unknown predicted"));
+  }
+}
+
 TEST(Recommend, HasNothingToSayAboutDataFreeRotations) {
   std::map<int, LayerFits> fits;
   fits[0];

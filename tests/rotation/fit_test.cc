@@ -120,12 +120,12 @@ TEST(Fit, BothGroupingsAreFittedWhicheverIsAskedFor) {
   for (size_t h = 0; h < 4; ++h) EXPECT_EQ(layer.other[h], head.chosen.rotations.at(h).stored);
   EXPECT_EQ(layer.predicted.shared, head.predicted.shared);
   EXPECT_EQ(layer.predicted.per_head, head.predicted.per_head);
-  EXPECT_GT(layer.predicted.Ratio(), 10);
+  EXPECT_GT(layer.predicted.Ratio().value(), 10);
   // One head: nothing to choose.
   const BothFits single =
       FitBoth(LayerWithMeans({means[0]}, 5000), 0, Target::kQqt, Grouping::kLayer, {});
   EXPECT_TRUE(single.other.empty());
-  EXPECT_NEAR(single.predicted.Ratio(), 1, 1e-12);
+  EXPECT_NEAR(single.predicted.Ratio().value(), 1, 1e-12);
 }
 
 TEST(Fit, SolverSignsDifferFromCanonicalOnesByColumnSignsOnly) {

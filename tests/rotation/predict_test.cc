@@ -34,7 +34,7 @@ TEST(Predict, FourHeadsOfUnrelatedBasesWantRotationsOfTheirOwn) {
     for (const Target target :
          {Target::kQqt, Target::kKtk, Target::kSst, Target::kSvsv, Target::kVtv}) {
       const PredictedLoss loss = Predict(means, target);
-      EXPECT_GT(loss.Ratio(), 10) << dim << " " << TargetName(target);
+      EXPECT_GT(loss.Ratio().value(), 10) << dim << " " << TargetName(target);
       EXPECT_TRUE(loss.signal_known);
     }
   }
@@ -44,7 +44,7 @@ TEST(Predict, IdenticalHeadsLoseNothingByASharedRotation) {
   const Matrix c = WithSpectrum(GeometricSpectrum(64, 1e4), 3);
   for (const Target target : {Target::kQqt, Target::kSst, Target::kSvsv}) {
     // Both bases are eigenvectors of the same matrix up to rounding.
-    EXPECT_NEAR(Predict({c, c, c, c}, target).Ratio(), 1, 1e-9);
+    EXPECT_NEAR(Predict({c, c, c, c}, target).Ratio().value(), 1, 1e-9);
   }
 }
 
@@ -80,6 +80,23 @@ TEST(Predict, NoBasisBeatsTheEigenbasisOfTheCost) {
   }
 }
 
+// A head that leaves channels of its own basis empty would be taken to lose nothing.
+TEST(Predict, SaysNothingOfHeadsThatDoNotReachTheirChannels) {
+  const Matrix full = WithSpectrum(GeometricSpectrum(16, 100), 1);
+  Matrix half = WithSpectrum(GeometricSpectrum(16, 100), 2);
+  const Matrix u = EighSymmetric(half).vectors.rightCols(8);
+  half = (u * u.transpose() * half * u * u.transpose()).eval();
+  const PredictedLoss loss = Predict({full, half}, Target::kSst);
+  EXPECT_FALSE(loss.bounded);
+  EXPECT_EQ(loss.Ratio(), std::nullopt);
+  EXPECT_TRUE(std::isfinite(loss.shared));
+  EXPECT_TRUE(Predict({full, full}, Target::kSst).bounded);
+  // Without any energy there is nothing to lose.
+  const Matrix none = Matrix::Zero(16, 16), identity = Matrix::Identity(16, 16);
+  const std::vector<Matrix> bases = {identity}, costs = {none};
+  EXPECT_EQ(PredictLoss(identity, bases, costs, {}).Ratio(), 1);
+}
+
 TEST(Predict, SurvivesMissingAndDegenerateSignals) {
   const Matrix c = WithSpectrum(GeometricSpectrum(16, 100), 1);
   const Matrix other = WithSpectrum(GeometricSpectrum(16, 100), 2);
@@ -89,7 +106,7 @@ TEST(Predict, SurvivesMissingAndDegenerateSignals) {
   const std::vector<Matrix> bases = {u, EighSymmetric(other).vectors};
   const PredictedLoss without = PredictLoss(moments, Target::kQqt, u, bases);
   EXPECT_FALSE(without.signal_known);
-  EXPECT_GT(without.Ratio(), 1);
+  EXPECT_GT(without.Ratio().value(), 1);
   Matrix flat = Matrix::Zero(16, 16);
   flat(0, 0) = 1;
   EXPECT_TRUE(std::isfinite(BasisLoss(u, c, flat)));

@@ -142,6 +142,10 @@ Value RotationValue(const RotationFit& fit, bool data_free) {
   return value;
 }
 
+Value OptionalValue(const std::optional<double>& number) {
+  return number ? Value(*number) : Value();
+}
+
 Value SideValue(const SideFits& fit, const SideClips& clips, int layer) {
   Value value;
   if (fit.grouping == Grouping::kLayer) {
@@ -156,7 +160,7 @@ Value SideValue(const SideFits& fit, const SideClips& clips, int layer) {
   if (fit.target) {
     value["predicted_loss"] = Value::Object{{"shared", fit.predicted.shared},
                                             {"per_head", fit.predicted.per_head},
-                                            {"ratio", fit.predicted.Ratio()},
+                                            {"ratio", OptionalValue(fit.predicted.Ratio())},
                                             {"signal_known", fit.predicted.signal_known}};
   }
   const auto measured = MeasuredOf(fit, clips, layer);
@@ -180,10 +184,6 @@ Value LayersValue(const std::map<int, LayerFits>& fits, const Clips& clips) {
                       {"value", SideValue(fit.value, clips.value, layer)}};
   }
   return layers;
-}
-
-Value OptionalValue(const std::optional<double>& number) {
-  return number ? Value(*number) : Value();
 }
 
 Value RecommendationValue(const Recommendation& recommendation) {

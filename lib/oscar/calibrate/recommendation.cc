@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -26,7 +27,8 @@ SideRatios RatiosOf(const std::map<int, LayerFits>& fits, SideFits LayerFits::*s
   std::vector<double> predicted, measured;
   for (const auto& [layer, fit] : fits) {
     const SideFits& here = fit.*side;
-    if (here.target) predicted.push_back(here.predicted.Ratio());
+    const auto ratio = here.target ? here.predicted.Ratio() : std::nullopt;
+    if (ratio) predicted.push_back(*ratio);
     const auto loss = MeasuredOf(here, clips, layer);
     if (loss) measured.push_back(std::pow(loss->shared / loss->per_head, power));
   }
@@ -51,14 +53,20 @@ Recommendation Recommend(const std::map<int, LayerFits>& fits, const Clips& clip
   Recommendation result;
   result.key = RatiosOf(fits, &LayerFits::key, clips.key, 1);
   result.value = RatiosOf(fits, &LayerFits::value, clips.value, 2);
-  const bool predicted = result.key.predicted.value_or(0) >= kPredictedThreshold ||
-                         result.value.predicted.value_or(0) >= kPredictedThreshold;
-  const bool measured = result.key.measured.value_or(0) >= kMeasuredThreshold ||
-                        result.value.measured.value_or(0) >= kMeasuredThreshold;
-  const bool both_known = result.key.measured || result.value.measured;
-  result.grouping = predicted || measured ? Grouping::kHead : Grouping::kLayer;
-  result.disputed = both_known && predicted != measured;
-  if (!result.key.predicted && !result.value.predicted) {
+  bool predicted = false, measured = false;  // of sides of which both are known
+  for (const SideRatios& side : {result.key, result.value}) {
+    const bool by_moments = side.predicted.value_or(0) >= kPredictedThreshold;
+    const bool by_rows = side.measured.value_or(0) >= kMeasuredThreshold;
+    if (by_moments || by_rows) result.grouping = Grouping::kHead;
+    if (!side.predicted || !side.measured) continue;
+    predicted = predicted || by_moments;
+    measured = measured || by_rows;
+  }
+  result.disputed = predicted != measured;
+  const auto data_free = [](const auto& layer) {
+    return !layer.second.key.target && !layer.second.value.target;
+  };
+  if (std::all_of(fits.begin(), fits.end(), data_free)) {
     result.reason = "both rotations are data-free";
     return result;
   }

@@ -32,7 +32,7 @@ inline constexpr double kPredictedThreshold = 4;
 inline constexpr double kMeasuredThreshold = 1.25;
 
 // Per head when some side's predicted or measured ratio reaches its threshold; shared otherwise.
-// Disputed when only one of the two does although both are known.
+// Disputed when, of sides of which both are known, only one of the two does.
 Recommendation Recommend(const std::map<int, LayerFits>& fits, const Clips& clips);
 
 // Measured shared and per-head loss of a side of a layer; nullopt when not measured.

@@ -24,7 +24,9 @@ std::string Condition(const SideFits& fit) {
 }
 
 std::string Ratio(const SideFits& fit) {
-  return fit.target ? fmt::format("{:.2f}", fit.predicted.Ratio()) : "-";
+  if (!fit.target) return "-";
+  const std::optional<double> ratio = fit.predicted.Ratio();
+  return ratio ? fmt::format("{:.2f}", *ratio) : "unknown";
 }
 
 std::string BestLoss(const SideClips& clips, int layer) {

@@ -10,16 +10,24 @@ namespace {
 
 constexpr int kBits = 2;
 
-// sum_j ln (U^T A U)_jj. Entries below what float64 can tell from 0 count as that limit.
-double LogDiagonal(const Matrix& basis, const Matrix& a) {
-  const double limit = static_cast<double>(a.rows()) * std::numeric_limits<double>::epsilon() *
-                       std::max(a.trace(), std::numeric_limits<double>::min());
-  const Matrix product = a * basis;
-  double sum = 0;
-  for (Eigen::Index j = 0; j < basis.cols(); ++j) {
-    sum += std::log(std::max(basis.col(j).dot(product.col(j)), limit));
+// (U^T A U)_jj. Entries below what float64 can tell from 0 are that limit.
+struct Diagonal {
+  Eigen::ArrayXd entries;
+  bool positive;  // none of them is
+
+  Diagonal(const Matrix& basis, const Matrix& a) {
+    const double limit = static_cast<double>(a.rows()) * std::numeric_limits<double>::epsilon() *
+                         std::max(a.trace(), std::numeric_limits<double>::min());
+    entries = basis.cwiseProduct(a * basis).colwise().sum().transpose().array();
+    positive = entries.minCoeff() > limit;
+    entries = entries.max(limit);
   }
-  return sum;
+};
+
+// Whether every channel of the basis takes bits, or none as there is nothing to lose.
+bool Bounded(const Matrix& basis, const Matrix& cost, const Matrix& signal) {
+  return cost.cwiseProduct(signal).sum() <= 0 ||
+         (Diagonal(basis, cost).positive && Diagonal(basis, signal).positive);
 }
 
 }  // namespace
@@ -28,7 +36,9 @@ double BasisLoss(const Matrix& basis, const Matrix& cost, const Matrix& signal) 
   const auto dim = static_cast<double>(basis.cols());
   const double energy = cost.cwiseProduct(signal).sum();  // tr(C B), both symmetric
   if (energy <= 0) return 0;
-  const double mean_log = (LogDiagonal(basis, cost) + LogDiagonal(basis, signal)) / dim;
+  const double mean_log =
+      (Diagonal(basis, cost).entries.log().sum() + Diagonal(basis, signal).entries.log().sum()) /
+      dim;
   return std::exp(mean_log - 2 * kBits * std::log(2.0)) * dim / energy;
 }
 
@@ -43,6 +53,7 @@ PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> he
     const Matrix& signal = signals.empty() ? identity : signals[h];
     loss.shared += BasisLoss(shared_basis, costs[h], signal);
     loss.per_head += BasisLoss(head_bases[h], costs[h], signal);
+    loss.bounded = loss.bounded && Bounded(head_bases[h], costs[h], signal);
   }
   loss.shared /= static_cast<double>(costs.size());
   loss.per_head /= static_cast<double>(costs.size());

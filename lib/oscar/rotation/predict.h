@@ -1,6 +1,7 @@
 // What a rotation shared by all KV heads is predicted to cost against one rotation per head.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,8 +16,15 @@ struct PredictedLoss {
   double per_head = 0;
   // `kk` or `vv` was there; without it all channels are taken to hold equal energy.
   bool signal_known = false;
+  // No head's basis has a channel that costs or rows do not reach. Such a channel takes no bits,
+  // with it the bound is 0, and no multiple of it says what a shared basis costs.
+  bool bounded = true;
 
-  double Ratio() const { return per_head > 0 ? shared / per_head : 1; }
+  // Shared over per head; 1 without any energy, nothing where the loss is not bounded.
+  std::optional<double> Ratio() const {
+    if (!bounded) return std::nullopt;
+    return per_head > 0 ? shared / per_head : 1;
+  }
 };
 
 // Loss of one head in the basis U. With C [D, D] what an error costs and B [D, D] the second moment
