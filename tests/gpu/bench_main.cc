@@ -1,4 +1,5 @@
-// Times the kernels at model shapes: gpu_bench [--only TEXT]. One line of JSON per case on stdout.
+// Times the kernels at model shapes: gpu_bench [--only TEXT]. One line of JSON per case on stdout,
+// with how far instructions of a tile hide one another ("issue ...") at the end.
 //
 // Caches are larger than any cache of the chip and filled with random data; launch after launch
 // reads other pages, all in one CUDA graph; the time of a launch is the median over replays. The
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/issue_limits.h"
 #include "oscar/bench/bench_device.h"
 #include "oscar/bench/cache_pool.h"
 #include "oscar/bench/measure.h"
@@ -222,6 +224,14 @@ void BenchPlanner() {
   Report("planner 128 ragged", t, 0, 0);
 }
 
+// The instructions of a tile, alone and together, in cycles: docs/cuda.md on what limits.
+void BenchIssue() {
+  if (!WantedGroup("issue")) return;
+  for (const test::IssueTime& t : test::MeasureIssue()) {
+    if (Wanted(t.name)) std::printf("{\"case\": \"%s\", \"cycles\": %.1f}\n", t.name, t.cycles);
+  }
+}
+
 int Main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--only") only = argv[i + 1];
@@ -236,6 +246,7 @@ int Main(int argc, char** argv) {
   BenchShapes(*device);
   BenchBFloat16(*device);
   BenchPlanner();
+  BenchIssue();
   return 0;
 }
 

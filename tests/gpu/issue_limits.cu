@@ -1,0 +1,103 @@
+#include "gpu/issue_limits.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "oscar/cuda/cuda_error.h"
+
+namespace oscar::test {
+namespace {
+
+constexpr int kWarps = 16, kPasses = 2000;  // four warps of each scheduler
+constexpr int kLogic = 160, kMultiplies = 32;
+constexpr int kChains = 8;  // of instructions that depend on one another
+
+struct Work {
+  uint32_t bits[kChains];
+  float sums[kChains][4];
+  uint32_t codes[4];
+
+  __device__ void Cut(int count, uint32_t mask) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      asm volatile("lop3.b32 %0, %0, %1, %2, 0x6a;"
+                   : "+r"(bits[i % kChains])
+                   : "r"(mask), "r"(codes[0]));
+    }
+  }
+  __device__ void Multiply(int count) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      float(&d)[4] = sums[i % kChains];
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+          "{%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(codes[0]), "r"(codes[1]), "r"(codes[2]), "r"(codes[3]), "r"(codes[0]),
+            "r"(codes[1]));
+    }
+  }
+};
+
+// kCut, kMultiply: instructions of a pass. kApart: half of the warps do all of one kind.
+template <int kCut, int kMultiply, bool kApart>
+__global__ void __launch_bounds__(32 * kWarps) Passes(uint32_t seed, long long* cycles) {
+  Work work;
+  for (int i = 0; i < kChains; ++i) {
+    work.bits[i] = threadIdx.x * seed + static_cast<uint32_t>(i);
+    for (float& x : work.sums[i]) x = 0;
+  }
+  for (uint32_t& x : work.codes) x = seed;
+  const int warp = static_cast<int>(threadIdx.x) >> 5;
+  __syncthreads();
+  const long long start = clock64();
+#pragma unroll 1
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (!kApart) {
+      work.Multiply(kMultiply);
+      work.Cut(kCut, seed);
+    } else if (warp < kWarps / 2) {
+      work.Multiply(2 * kMultiply);
+    } else {
+      work.Cut(2 * kCut, seed);
+    }
+  }
+  if ((threadIdx.x & 31) == 0 && blockIdx.x == 0) cycles[warp] = clock64() - start;
+  float sum = 0;
+  for (int i = 0; i < kChains; ++i) {
+    sum += static_cast<float>(work.bits[i]);
+    for (const float x : work.sums[i]) sum += x;
+  }
+  if (sum == 1.5F) cycles[0] = 0;  // so that nothing is left out
+}
+
+template <int kCut, int kMultiply, bool kApart>
+double Measure(long long* cycles) {
+  int device = 0, multiprocessors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  for (int i = 0; i < 2; ++i) {  // the first one warms up
+    Passes<kCut, kMultiply, kApart><<<multiprocessors, 32 * kWarps>>>(3, cycles);
+  }
+  CheckCuda(cudaDeviceSynchronize(), "timing instructions");
+  const long long longest = *std::max_element(cycles, cycles + kWarps);
+  return static_cast<double>(longest) / kPasses / (kWarps / 4.0);
+}
+
+}  // namespace
+
+std::vector<IssueTime> MeasureIssue() {
+  long long* cycles = nullptr;
+  CheckCuda(cudaMallocManaged(&cycles, kWarps * sizeof(long long)), "memory for cycles");
+  const std::vector<IssueTime> times = {
+      {"issue logic", Measure<kLogic, 0, false>(cycles)},
+      {"issue multiplies", Measure<0, kMultiplies, false>(cycles)},
+      {"issue both in every warp", Measure<kLogic, kMultiplies, false>(cycles)},
+      {"issue both in warps of their own", Measure<kLogic, kMultiplies, true>(cycles)}};
+  cudaFree(cycles);
+  return times;
+}
+
+}  // namespace oscar::test

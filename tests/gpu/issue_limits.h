@@ -1,0 +1,17 @@
+// What the loop over 2-bit tokens is made of, alone and together: logic instructions, which cut codes
+// out, and multiplies of the tensor cores.
+#pragma once
+
+#include <vector>
+
+namespace oscar::test {
+
+struct IssueTime {
+  const char* name;
+  double cycles;  // of a scheduler, for one warp's share of a tile: 160 and 32 instructions
+};
+
+// On the current device. Throws Error(kDevice) without one, or when a launch fails.
+std::vector<IssueTime> MeasureIssue();
+
+}  // namespace oscar::test
