@@ -1,5 +1,5 @@
-// What the loop over 2-bit tokens is made of, alone and together: logic instructions, which cut codes
-// out, and multiplies of the tensor cores.
+// What the loop over 2-bit tokens is made of, alone and together: logic instructions, which cut
+// codes out, and multiplies of the tensor cores.
 #pragma once
 
 #include <vector>
