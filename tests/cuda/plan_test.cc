@@ -52,6 +52,7 @@ void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& l
           continue;
         }
         EXPECT_GE(piece.tokens, 1);
+        EXPECT_LE(piece.tokens, kMaxPieceTokens);
         const auto tier = static_cast<size_t>(piece.tier);
         EXPECT_EQ(piece.slot_begin, next[tier]);
         next[tier] += piece.tokens;
@@ -111,6 +112,35 @@ TEST(Plan, BlocksFindTheirPieces) {
       }
     }
   }
+}
+
+TEST(Plan, WhatIsNoPlanIsRefused) {
+  const DecodeShape shape = Shape(96, 24);  // eight or four heads per block
+  const DecodePlan good = PlanDecode(shape, {{{5000, 20}, {0, 0}}}, 20);
+  EXPECT_NO_THROW(CheckPlan(good, shape));
+  EXPECT_NO_THROW(CheckPlan(PlanDecode(shape, {}, 20), shape));
+  const auto refused = [&](const char* what, auto change) {
+    DecodePlan plan = good;
+    change(plan);
+    try {
+      CheckPlan(plan, shape);
+      ADD_FAILURE() << what;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  };
+  refused("5 blocks of heads for 24", [](DecodePlan& plan) { plan.head_blocks = 5; });
+  refused("0 blocks of heads", [](DecodePlan& plan) { plan.head_blocks = 0; });
+  refused("12 blocks of heads", [](DecodePlan& plan) { plan.head_blocks = 12; });
+  refused("its blocks", [](DecodePlan& plan) { plan.blocks = 132; });
+  refused("its blocks", [](DecodePlan& plan) { ++plan.block_begin.back(); });
+  refused("its blocks", [](DecodePlan& plan) { plan.block_begin[1] = 1000; });
+  refused("its requests", [](DecodePlan& plan) { plan.partial_begin.pop_back(); });
+  refused("its requests", [](DecodePlan& plan) { plan.requests = 3; });
+  refused("piece 1 is out of place", [](DecodePlan& plan) { plan.pieces[1].partial = 2; });
+  refused("piece 2 is out of place", [](DecodePlan& plan) { plan.pieces[2].request = 2; });
+  refused("piece 0 is out of place", [](DecodePlan& plan) { plan.pieces[0].head_block = -1; });
 }
 
 TEST(Plan, EmptyBatches) {
@@ -249,7 +279,15 @@ TEST(Plan, ShortContextsHalveTheHeadsOfABlock) {
   };
   EXPECT_EQ(heads(Shape(32, 8), {8192, 0}), 4);
   EXPECT_EQ(heads(Shape(64, 8, 64), {8192, 320}), 4);
+  EXPECT_EQ(heads(Shape(32, 8), {102400, 0}), 4);
+  EXPECT_EQ(heads(Shape(32, 8), {196608, 0}), 8);
   EXPECT_EQ(heads(Shape(32, 8), {1048576, 0}), 8);
+  // Twice the pieces would make the dearest block dearer.
+  const std::vector<RequestLengths> many(128, {1024, 0});
+  EXPECT_EQ(PlanDecode(Shape(32, 8), many, 132).head_blocks, 1);
+  const DecodePlan halved = PlanDecode(Shape(32, 8), {{{8192, 0}}}, 132);
+  EXPECT_EQ(HeadOf(halved, Shape(32, 8)).heads_log2, 2);
+  EXPECT_EQ(HeadOf(halved, Shape(32, 8)).requests, 1);
   // Kernels that take four heads, or fewer, have no instances for half of them.
   EXPECT_EQ(heads(Shape(128, 8), {8192, 0}), 4);
   EXPECT_EQ(heads(Shape(16, 4), {8192, 0}), 4);

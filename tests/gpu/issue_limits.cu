@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "oscar/cuda/cuda_error.h"
+#include "oscar/cuda/device.h"
 
 namespace oscar::test {
 namespace {
@@ -74,14 +75,18 @@ __global__ void __launch_bounds__(32 * kWarps) Passes(uint32_t seed, long long* 
 }
 
 template <int kCut, int kMultiply, bool kApart>
-double Measure(long long* cycles) {
+double Measure(const DeviceBuffer& buffer) {
   int device = 0, multiprocessors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   for (int i = 0; i < 2; ++i) {  // the first one warms up
-    Passes<kCut, kMultiply, kApart><<<multiprocessors, 32 * kWarps>>>(3, cycles);
+    Passes<kCut, kMultiply, kApart>
+        <<<multiprocessors, 32 * kWarps>>>(3, buffer.As<long long>());
+    CheckCuda(cudaGetLastError(), "launch of a timing of instructions");
   }
-  CheckCuda(cudaDeviceSynchronize(), "timing instructions");
+  CheckCuda(cudaDeviceSynchronize(), "timing of instructions");
+  long long cycles[kWarps];
+  buffer.Download(cycles, sizeof(cycles));
   const long long longest = *std::max_element(cycles, cycles + kWarps);
   return static_cast<double>(longest) / kPasses / (kWarps / 4.0);
 }
@@ -89,15 +94,12 @@ double Measure(long long* cycles) {
 }  // namespace
 
 std::vector<IssueTime> MeasureIssue() {
-  long long* cycles = nullptr;
-  CheckCuda(cudaMallocManaged(&cycles, kWarps * sizeof(long long)), "memory for cycles");
-  const std::vector<IssueTime> times = {
+  const DeviceBuffer cycles(kWarps * static_cast<int64_t>(sizeof(long long)));
+  return {
       {"issue logic", Measure<kLogic, 0, false>(cycles)},
       {"issue multiplies", Measure<0, kMultiplies, false>(cycles)},
       {"issue both in every warp", Measure<kLogic, kMultiplies, false>(cycles)},
       {"issue both in warps of their own", Measure<kLogic, kMultiplies, true>(cycles)}};
-  cudaFree(cycles);
-  return times;
 }
 
 }  // namespace oscar::test

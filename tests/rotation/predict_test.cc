@@ -95,6 +95,14 @@ TEST(Predict, SaysNothingOfHeadsThatDoNotReachTheirChannels) {
   const Matrix none = Matrix::Zero(16, 16), identity = Matrix::Identity(16, 16);
   const std::vector<Matrix> bases = {identity}, costs = {none};
   EXPECT_EQ(PredictLoss(identity, bases, costs, {}).Ratio(), 1);
+  // One head has nothing to share.
+  EXPECT_NEAR(Predict({half}, Target::kSst).Ratio().value(), 1, 1e-9);
+  // A shared basis with a channel that one head does not reach.
+  Matrix one = Matrix::Identity(16, 16);
+  one(0, 0) = 0;
+  const std::vector<Matrix> two = {full, one};
+  const std::vector<Matrix> own = {EighSymmetric(full).vectors, EighSymmetric(full).vectors};
+  EXPECT_FALSE(PredictLoss(identity, own, two, {}).bounded);
 }
 
 TEST(Predict, SurvivesMissingAndDegenerateSignals) {

@@ -74,6 +74,7 @@ struct DecodeTraits {
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
   static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 208;
   static constexpr int kCopyRegisters = 64;
+  // The compiler takes 168 for those of eight warps: their sums begin later.
   static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : 160;
   static_assert(kWarps * kComputeRegisters + kCopyWarps * kCopyRegisters <=
                     (kWarps + kCopyWarps) * kLaunchRegisters &&

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -14,12 +13,12 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
                                        " requests: at least 1 is needed");
   }
   blocks_ = PlanBlocks(shape, QueryDevice(CurrentDevice()).multiprocessors);
-  // With fewer heads per block there are more pieces and smaller partial results.
+  // With fewer heads per block there are more pieces, and in all no more rows of partial results.
   const int64_t most = MostHeadsPerBlock(shape), least = LeastHeadsPerBlock(shape);
   const auto pieces = [&](int64_t heads) {
     return MaxPieces(max_requests, shape.cache.heads / heads, blocks_);
   };
-  const int64_t rows = std::max(pieces(most) * most, pieces(least) * least) * shape.GroupSize();
+  const int64_t rows = pieces(most) * most * shape.GroupSize();
   pieces_ = DeviceBuffer((blocks_ + pieces(least)) * static_cast<int64_t>(sizeof(PlanPiece)));
   begins_ = DeviceBuffer(static_cast<int64_t>(sizeof(PlanHead)) +
                          (max_requests * shape.cache.heads / least + 1) * 4);
@@ -32,12 +31,7 @@ void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const Device
 }
 
 void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
-  const int64_t heads = plan.head_blocks > 0 ? shape_.cache.heads / plan.head_blocks : 0;
-  if (heads != MostHeadsPerBlock(shape_) && heads != LeastHeadsPerBlock(shape_)) {
-    throw Error(ErrorCode::kUsage, "a plan for " + std::to_string(plan.head_blocks) +
-                                       " blocks of heads does not fit a workspace for " +
-                                       std::to_string(shape_.cache.heads) + " KV heads");
-  }
+  CheckPlan(plan, shape_);
   const int64_t capacity = MaxPieces(max_requests_, plan.head_blocks, blocks_);
   if (plan.requests > max_requests_ || plan.blocks != blocks_ || plan.partials() > capacity) {
     throw Error(ErrorCode::kUsage,

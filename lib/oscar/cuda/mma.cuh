@@ -91,8 +91,8 @@ __device__ __forceinline__ void CopyAsync(uint32_t target, const void* source, b
   }
 }
 
-// The same for what is read once: it is the first to leave the L2 cache, and pushes neither partial
-// results nor plans out.
+// The same for what is hardly read again: it is the first to leave the L2 cache, and pushes neither
+// partial results nor plans out.
 template <int kBytes>
 __device__ __forceinline__ void CopyOnce(uint32_t target, const void* source, bool wanted) {
   const int size = wanted ? kBytes : 0;

@@ -100,6 +100,35 @@ int64_t LeastHeadsPerBlock(const DecodeShape& shape) {
              : most;
 }
 
+void CheckPlan(const DecodePlan& plan, const DecodeShape& shape) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kUsage, "this is no plan of decode attention: " + what);
+  };
+  const int64_t heads = plan.head_blocks > 0 ? shape.cache.heads / plan.head_blocks : 0;
+  if (heads * plan.head_blocks != shape.cache.heads ||
+      (heads != MostHeadsPerBlock(shape) && heads != LeastHeadsPerBlock(shape))) {
+    refuse(std::to_string(plan.head_blocks) + " blocks of heads for " +
+           std::to_string(shape.cache.heads) + " KV heads");
+  }
+  const auto is_list = [&](const std::vector<int32_t>& begins, int64_t count) {
+    return static_cast<int64_t>(begins.size()) == count + 1 && begins.front() == 0 &&
+           begins.back() == plan.partials() && std::is_sorted(begins.begin(), begins.end());
+  };
+  if (!is_list(plan.block_begin, plan.blocks)) refuse("its blocks do not hold its pieces");
+  if (!is_list(plan.partial_begin, plan.requests * plan.head_blocks)) {
+    refuse("its requests do not hold its partial results");
+  }
+  for (size_t i = 0; i < plan.pieces.size(); ++i) {
+    const PlanPiece& piece = plan.pieces[i];
+    const int64_t row = piece.request * plan.head_blocks + piece.head_block;
+    if (piece.partial != static_cast<int32_t>(i) || piece.tokens < 0 || piece.request < 0 ||
+        piece.head_block < 0 || piece.head_block >= plan.head_blocks ||
+        row >= plan.requests * plan.head_blocks) {
+      refuse("piece " + std::to_string(i) + " is out of place");
+    }
+  }
+}
+
 std::vector<PlanPiece> PiecesForDevice(const DecodePlan& plan) {
   PlanPiece none{};
   none.following = -1;

@@ -36,6 +36,9 @@ struct RequestLengths {
   int64_t rows = 0;
 };
 
+// Tokens of one piece at most: sums inside the tensor cores are truncated, so they are kept short.
+inline constexpr int64_t kMaxPieceTokens = 65536;
+
 enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 
 // A run of tokens of one request and one block of heads, read by one thread block.
@@ -63,6 +66,10 @@ struct DecodePlan {
 
   int64_t partials() const { return static_cast<int64_t>(pieces.size()); }
 };
+
+// Throws Error(kUsage) on a plan that PlanDecode cannot have made for the shape: blocks of heads,
+// lists that do not fit one another, pieces out of their place.
+void CheckPlan(const DecodePlan& plan, const DecodeShape& shape);
 
 // What kernels read: the first piece of every block, so that a block needs one read to begin, then
 // all pieces of the plan. A block goes on with the piece behind `partial` among those as long as

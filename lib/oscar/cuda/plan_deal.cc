@@ -6,9 +6,6 @@
 namespace oscar {
 namespace {
 
-// Tokens of one piece at most: sums inside the tensor cores are truncated, so they are kept short.
-constexpr int64_t kMaxPieceTokens = 65536;
-
 // Collects pieces, block after block.
 class Dealer {
  public:

@@ -320,11 +320,10 @@ void DecodeTwin(const DecodeShape& shape, const DecodePlan& plan, const DecodeIn
                 const DecodeOutputs& out) {
   CheckTwin(shape, in, out);
   const FactoredPiece factored(shape, in);
-  const int64_t heads_per_block = shape.cache.heads / plan.head_blocks;
   for (int64_t row = 0; row < plan.requests * shape.q_heads; ++row) {
     const int64_t head = row % shape.q_heads / shape.GroupSize();
-    const auto at =
-        static_cast<size_t>(row / shape.q_heads * plan.head_blocks + head / heads_per_block);
+    const auto at = static_cast<size_t>(row / shape.q_heads * plan.head_blocks +
+                                        head / (shape.cache.heads / plan.head_blocks));
     Softmax merged(shape.cache.dim);
     for (int32_t i = plan.partial_begin[at]; i < plan.partial_begin[at + 1]; ++i) {
       const Partial partial = factored.Run(plan.pieces[static_cast<size_t>(i)], head, row);

@@ -53,7 +53,9 @@ PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> he
     const Matrix& signal = signals.empty() ? identity : signals[h];
     loss.shared += BasisLoss(shared_basis, costs[h], signal);
     loss.per_head += BasisLoss(head_bases[h], costs[h], signal);
-    loss.bounded = loss.bounded && Bounded(head_bases[h], costs[h], signal);
+    if (costs.size() == 1) break;
+    loss.bounded = loss.bounded && Bounded(head_bases[h], costs[h], signal) &&
+                   Bounded(shared_basis, costs[h], signal);
   }
   loss.shared /= static_cast<double>(costs.size());
   loss.per_head /= static_cast<double>(costs.size());

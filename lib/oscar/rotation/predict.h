@@ -16,8 +16,9 @@ struct PredictedLoss {
   double per_head = 0;
   // `kk` or `vv` was there; without it all channels are taken to hold equal energy.
   bool signal_known = false;
-  // No head's basis has a channel that costs or rows do not reach. Such a channel takes no bits,
-  // with it the bound is 0, and no multiple of it says what a shared basis costs.
+  // Neither basis of any head has a channel that costs or rows do not reach, or there is one head.
+  // Such a channel takes no bits, with it the bound is 0, and no multiple of it says what a shared
+  // basis costs.
   bool bounded = true;
 
   // Shared over per head; 1 without any energy, nothing where the loss is not bounded.
