@@ -281,6 +281,25 @@ TEST_F(CalibrateTest, RecommendsRotationsPerHeadForUnrelatedHeadsOnly) {
   EXPECT_THAT(collector_.warnings, IsEmpty());
 }
 
+// Fewer tokens than channels: values have no second moment of full rank. The two query heads of a
+// KV head together still do.
+TEST_F(CalibrateTest, APredictedLossThatIsUnknownIsNull) {
+  SyntheticTrace few;
+  few.lengths = {10};
+  few.sequences_with_rows = 1;
+  WriteSynthetic(few, options_.traces[0]);
+  options_.clip = ClipOptions::FromText("0.96,0.92");
+  options_.fit.gates.min_tokens_per_dim = 0;
+  const CalibrateResult result = Run();
+  const Value& layer = result.manifest.At("layers").At("0");
+  const Value& recommendation = result.manifest.At("recommendation");
+  EXPECT_GT(layer.At("key").At("predicted_loss").At("ratio").AsDouble(), 0);
+  EXPECT_EQ(layer.At("value").At("predicted_loss").At("ratio"), Value());
+  EXPECT_GT(recommendation.At("key").At("predicted_ratio").AsDouble(), 0);
+  EXPECT_EQ(recommendation.At("value").At("predicted_ratio"), Value());
+  EXPECT_THAT(result.summary, HasSubstr(" unknown "));
+}
+
 TEST_F(CalibrateTest, SearchMeasuresBothGroupings) {
   WriteSynthetic({}, options_.traces[0]);
   const Value shared = Run().manifest;

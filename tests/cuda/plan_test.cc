@@ -134,6 +134,10 @@ TEST(Plan, WhatIsNoPlanIsRefused) {
   refused("0 blocks of heads", [](DecodePlan& plan) { plan.head_blocks = 0; });
   refused("12 blocks of heads", [](DecodePlan& plan) { plan.head_blocks = 12; });
   refused("its blocks", [](DecodePlan& plan) { plan.blocks = 132; });
+  refused("its blocks", [](DecodePlan& plan) {
+    plan.blocks = -1;
+    std::vector<int32_t>().swap(plan.block_begin);
+  });
   refused("its blocks", [](DecodePlan& plan) { ++plan.block_begin.back(); });
   refused("its blocks", [](DecodePlan& plan) { plan.block_begin[1] = 1000; });
   refused("its requests", [](DecodePlan& plan) { plan.partial_begin.pop_back(); });

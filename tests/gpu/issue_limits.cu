@@ -76,9 +76,7 @@ __global__ void __launch_bounds__(32 * kWarps) Passes(uint32_t seed, long long* 
 
 template <int kCut, int kMultiply, bool kApart>
 double Measure(const DeviceBuffer& buffer) {
-  int device = 0, multiprocessors = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  const int multiprocessors = QueryDevice(CurrentDevice()).multiprocessors;
   for (int i = 0; i < 2; ++i) {  // the first one warms up
     Passes<kCut, kMultiply, kApart>
         <<<multiprocessors, 32 * kWarps>>>(3, buffer.As<long long>());

@@ -5,6 +5,7 @@
 #include "oscar/cuda/decode.h"
 
 namespace oscar {
+
 DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
     : shape_(shape), max_requests_(max_requests) {
   CheckDecodeShape(shape);

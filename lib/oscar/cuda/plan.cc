@@ -111,7 +111,7 @@ void CheckPlan(const DecodePlan& plan, const DecodeShape& shape) {
            std::to_string(shape.cache.heads) + " KV heads");
   }
   const auto is_list = [&](const std::vector<int32_t>& begins, int64_t count) {
-    return static_cast<int64_t>(begins.size()) == count + 1 && begins.front() == 0 &&
+    return count >= 0 && static_cast<int64_t>(begins.size()) == count + 1 && begins.front() == 0 &&
            begins.back() == plan.partials() && std::is_sorted(begins.begin(), begins.end());
   };
   if (!is_list(plan.block_begin, plan.blocks)) refuse("its blocks do not hold its pieces");

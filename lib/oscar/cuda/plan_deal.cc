@@ -59,7 +59,7 @@ void DealEvenly(const std::vector<Segment>& segments, int64_t total, int64_t blo
       const int64_t room = (block + 1) * total / blocks - cost - s.tile_cost / 2;
       int64_t count = block == blocks - 1 ? tiles : (room + s.tile_cost - 1) / s.tile_cost;
       count = std::clamp<int64_t>(count, 1, tiles - tile);
-      count = std::min(count, std::max<int64_t>(1, kMaxPieceTokens / s.tile_tokens));
+      count = std::min(count, s.MostTiles());
       dealer.Add(block, s, tile, count);
       tile += count;
       cost += count * s.tile_cost;
@@ -74,14 +74,14 @@ int64_t Fill(const std::vector<Segment>& segments, int64_t capacity, Add add) {
   int64_t block = 0, room = capacity;
   for (const Segment& s : segments) {
     const int64_t tiles = s.Tiles();
-    const int64_t most = std::max<int64_t>(1, kMaxPieceTokens / s.tile_tokens);
     if (tiles == 0) add(block, s, 0, 0);
     for (int64_t tile = 0; tile < tiles;) {
       if (room < kPieceCost + s.tile_cost) {
         ++block;
         room = capacity;
       }
-      const int64_t count = std::min({tiles - tile, most, (room - kPieceCost) / s.tile_cost});
+      const int64_t count =
+          std::min({tiles - tile, s.MostTiles(), (room - kPieceCost) / s.tile_cost});
       add(block, s, tile, count);
       tile += count;
       room -= kPieceCost + count * s.tile_cost;

@@ -2,6 +2,7 @@
 // Plain C++.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct Segment {
   Tier tier;
 
   int64_t Tiles() const { return (tokens + tile_tokens - 1) / tile_tokens; }
+  // Of one piece.
+  int64_t MostTiles() const { return std::max<int64_t>(1, kMaxPieceTokens / tile_tokens); }
 };
 
 // Fills pieces and block_begin of `plan`, whose other numbers are set, with the pieces of all

@@ -24,22 +24,26 @@ struct Diagonal {
   }
 };
 
-// Whether every channel of the basis takes bits, or none as there is nothing to lose.
-bool Bounded(const Matrix& basis, const Matrix& cost, const Matrix& signal) {
-  return cost.cwiseProduct(signal).sum() <= 0 ||
-         (Diagonal(basis, cost).positive && Diagonal(basis, signal).positive);
+struct Loss {
+  double value = 0;
+  // Every channel of the basis takes bits, or none as there is nothing to lose.
+  bool bounded = true;
+};
+
+Loss LossOf(const Matrix& basis, const Matrix& cost, const Matrix& signal) {
+  const auto dim = static_cast<double>(basis.cols());
+  const double energy = cost.cwiseProduct(signal).sum();  // tr(C B), both symmetric
+  if (energy <= 0) return {};
+  const Diagonal costs(basis, cost), signals(basis, signal);
+  const double mean_log = (costs.entries.log().sum() + signals.entries.log().sum()) / dim;
+  return {std::exp(mean_log - 2 * kBits * std::log(2.0)) * dim / energy,
+          costs.positive && signals.positive};
 }
 
 }  // namespace
 
 double BasisLoss(const Matrix& basis, const Matrix& cost, const Matrix& signal) {
-  const auto dim = static_cast<double>(basis.cols());
-  const double energy = cost.cwiseProduct(signal).sum();  // tr(C B), both symmetric
-  if (energy <= 0) return 0;
-  const double mean_log =
-      (Diagonal(basis, cost).entries.log().sum() + Diagonal(basis, signal).entries.log().sum()) /
-      dim;
-  return std::exp(mean_log - 2 * kBits * std::log(2.0)) * dim / energy;
+  return LossOf(basis, cost, signal).value;
 }
 
 PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> head_bases,
@@ -51,11 +55,11 @@ PredictedLoss PredictLoss(const Matrix& shared_basis, std::span<const Matrix> he
   const Matrix identity = Matrix::Identity(shared_basis.rows(), shared_basis.cols());
   for (size_t h = 0; h < costs.size(); ++h) {
     const Matrix& signal = signals.empty() ? identity : signals[h];
-    loss.shared += BasisLoss(shared_basis, costs[h], signal);
-    loss.per_head += BasisLoss(head_bases[h], costs[h], signal);
-    if (costs.size() == 1) break;
-    loss.bounded = loss.bounded && Bounded(head_bases[h], costs[h], signal) &&
-                   Bounded(shared_basis, costs[h], signal);
+    const Loss shared = LossOf(shared_basis, costs[h], signal);
+    const Loss own = LossOf(head_bases[h], costs[h], signal);
+    loss.shared += shared.value;
+    loss.per_head += own.value;
+    loss.bounded = loss.bounded && (costs.size() == 1 || (shared.bounded && own.bounded));
   }
   loss.shared /= static_cast<double>(costs.size());
   loss.per_head /= static_cast<double>(costs.size());
