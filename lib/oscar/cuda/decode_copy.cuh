@@ -134,21 +134,25 @@ class CodeCopier {
     const int units_log2 = UnitsLog2();
     const uint32_t scales =
         stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << ScaleRowLog2<kHeadsLog2>(p_));
-    const auto turn = [&](int i) {
+    const auto turn = [&](int i, int at) {
       const int own = i + (lane >> units_log2);
       const uint32_t slot = slots.Slot(own & (kTokens - 1));
       if (!kWide && own >= kTokens) return;
-      const uint32_t to = scales + static_cast<uint32_t>(i << ScaleRowLog2<kHeadsLog2>(p_));
+      const uint32_t to = scales + static_cast<uint32_t>(at);
       const char* const source = AddressOf(k_scales_, slot, p_.scale_stride);
       CopyUnit(to, source, own < left);
       CopyUnit(to + Traits::kScaleBytes, source + (p_.v_scales - p_.k_scales), own < left);
     };
     if constexpr (kKnown && Traits::kGroups == 1) {
-      turn(0);
-      if (kWide && units_log2 == 2) turn(8);
+      turn(0, 0);
+      // Four units of 16 bytes to a token, so the distance of eight tokens is a constant: as a
+      // uniform register in the address, ptxas 13.0 encodes it wrongly beside the hint of CopyOnce.
+      if (kWide && units_log2 == 2) turn(8, 8 * 4 * 16);
     } else {
 #pragma unroll 1
-      for (int i = 0; i < kTokens; i += 32 >> units_log2) turn(i);
+      for (int i = 0; i < kTokens; i += 32 >> units_log2) {
+        turn(i, i << ScaleRowLog2<kHeadsLog2>(p_));
+      }
     }
   }
 
