@@ -33,6 +33,17 @@ case "$stage" in
       echo "gpu_check.sh: Eigen, zlib or CLI11 is missing: without oscar-verify"
     fi
     cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
+    # ptxas 13.0 encodes a hinted cp.async whose address has a uniform register as an illegal
+    # instruction (CopyOnce).
+    if ! command -v cuobjdump >/dev/null; then
+      echo "gpu_check.sh: cuobjdump is missing: hinted copies are not checked"
+    else
+      wrong=$(cuobjdump -sass "$tests/gpu_test" | grep -cE 'LDGSTS\.E.*\[R[0-9]+\+UR' || true)
+      if [ "$wrong" -ne 0 ]; then
+        echo "gpu_check.sh: error: $wrong hinted copies have a uniform register in their address" >&2
+        exit 1
+      fi
+    fi
     ;;
   test)
     need "$tests/gpu_test"

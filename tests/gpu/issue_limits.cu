@@ -12,13 +12,14 @@ namespace oscar::test {
 namespace {
 
 constexpr int kWarps = 16, kPasses = 2000;  // four warps of each scheduler
-constexpr int kLogic = 160, kMultiplies = 32;
+constexpr int kLogic = 160, kMultiplies = 32, kArithmetic = 64;
 constexpr int kChains = 8;  // of instructions that depend on one another
 
 struct Work {
   uint32_t bits[kChains];
   float sums[kChains][4];
   uint32_t codes[4];
+  float numbers[kChains];
 
   __device__ void Cut(int count, uint32_t mask) {
 #pragma unroll
@@ -26,6 +27,14 @@ struct Work {
       asm volatile("lop3.b32 %0, %0, %1, %2, 0x6a;"
                    : "+r"(bits[i % kChains])
                    : "r"(mask), "r"(codes[0]));
+    }
+  }
+  __device__ void Add(int count) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      asm volatile("fma.rn.f32 %0, %0, %1, %2;"
+                   : "+f"(numbers[i % kChains])
+                   : "f"(numbers[kChains - 1]), "f"(numbers[kChains - 2]));
     }
   }
   __device__ void Multiply(int count) {
@@ -42,13 +51,14 @@ struct Work {
   }
 };
 
-// kCut, kMultiply: instructions of a pass. kApart: half of the warps do all of one kind.
-template <int kCut, int kMultiply, bool kApart>
+// kCut, kMultiply, kAdd: instructions of a pass. kApart: half of the warps do all multiplies.
+template <int kCut, int kMultiply, int kAdd, bool kApart>
 __global__ void __launch_bounds__(32 * kWarps) Passes(uint32_t seed, long long* cycles) {
   Work work;
   for (int i = 0; i < kChains; ++i) {
     work.bits[i] = threadIdx.x * seed + static_cast<uint32_t>(i);
     for (float& x : work.sums[i]) x = 0;
+    work.numbers[i] = static_cast<float>(seed);
   }
   for (uint32_t& x : work.codes) x = seed;
   const int warp = static_cast<int>(threadIdx.x) >> 5;
@@ -59,26 +69,28 @@ __global__ void __launch_bounds__(32 * kWarps) Passes(uint32_t seed, long long* 
     if (!kApart) {
       work.Multiply(kMultiply);
       work.Cut(kCut, seed);
+      work.Add(kAdd);
     } else if (warp < kWarps / 2) {
       work.Multiply(2 * kMultiply);
     } else {
       work.Cut(2 * kCut, seed);
+      work.Add(2 * kAdd);
     }
   }
   if ((threadIdx.x & 31) == 0 && blockIdx.x == 0) cycles[warp] = clock64() - start;
   float sum = 0;
   for (int i = 0; i < kChains; ++i) {
-    sum += static_cast<float>(work.bits[i]);
+    sum += static_cast<float>(work.bits[i]) + work.numbers[i];
     for (const float x : work.sums[i]) sum += x;
   }
   if (sum == 1.5F) cycles[0] = 0;  // so that nothing is left out
 }
 
-template <int kCut, int kMultiply, bool kApart>
+template <int kCut, int kMultiply, int kAdd, bool kApart = false>
 double Measure(const DeviceBuffer& buffer) {
   const int multiprocessors = QueryDevice(CurrentDevice()).multiprocessors;
   for (int i = 0; i < 2; ++i) {  // the first one warms up
-    Passes<kCut, kMultiply, kApart>
+    Passes<kCut, kMultiply, kAdd, kApart>
         <<<multiprocessors, 32 * kWarps>>>(3, buffer.As<long long>());
     CheckCuda(cudaGetLastError(), "launch of a timing of instructions");
   }
@@ -94,10 +106,15 @@ double Measure(const DeviceBuffer& buffer) {
 std::vector<IssueTime> MeasureIssue() {
   const DeviceBuffer cycles(kWarps * static_cast<int64_t>(sizeof(long long)));
   return {
-      {"issue logic", Measure<kLogic, 0, false>(cycles)},
-      {"issue multiplies", Measure<0, kMultiplies, false>(cycles)},
-      {"issue both in every warp", Measure<kLogic, kMultiplies, false>(cycles)},
-      {"issue both in warps of their own", Measure<kLogic, kMultiplies, true>(cycles)}};
+      {"issue logic", Measure<kLogic, 0, 0>(cycles)},
+      {"issue multiplies", Measure<0, kMultiplies, 0>(cycles)},
+      {"issue arithmetic", Measure<0, 0, kArithmetic>(cycles)},
+      {"issue logic and arithmetic", Measure<kLogic, 0, kArithmetic>(cycles)},
+      {"issue logic and multiplies", Measure<kLogic, kMultiplies, 0>(cycles)},
+      {"issue multiplies and arithmetic", Measure<0, kMultiplies, kArithmetic>(cycles)},
+      {"issue all", Measure<kLogic, kMultiplies, kArithmetic>(cycles)},
+      {"issue all, multiplies in warps of their own",
+       Measure<kLogic, kMultiplies, kArithmetic, true>(cycles)}};
 }
 
 }  // namespace oscar::test

@@ -1,5 +1,5 @@
 // What the loop over 2-bit tokens is made of, alone and together: logic instructions, which cut
-// codes out, and multiplies of the tensor cores.
+// codes out, multiplies of the tensor cores, and arithmetic of single numbers.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@ namespace oscar::test {
 
 struct IssueTime {
   const char* name;
-  double cycles;  // of a scheduler, for one warp's share of a tile: 160 and 32 instructions
+  double cycles;  // of a scheduler, for one warp's share of a tile: 160, 32 and 64 instructions
 };
 
 // On the current device. Throws Error(kDevice) without one, or when a launch fails.

@@ -7,24 +7,40 @@
 
 namespace oscar {
 
+// A border that ptxas moves no instruction across. Where registers are short it otherwise cuts every
+// operand out right in front of its multiply and into the registers of the one before, so that each
+// waits for the other. One exit that no thread takes, of which ptxas leaves the first of a tile.
+// `number`: never -1, which the compiler cannot know.
+__device__ __forceinline__ void EndOfBlock(int number) {
+  asm volatile("{ .reg .pred never; setp.eq.s32 never, %0, -1; @never exit; }" ::"r"(number));
+}
+
 // The odd bytes of both halves of a word, each in the low byte of its half.
 __device__ __forceinline__ uint32_t OddBytes(uint32_t word) { return __byte_perm(word, 0, 0x4341); }
 
 // a b with a the codes of 16 tokens in words r (ldmatrix), one field and byte parity per step.
 // kWhole: the last step, field 3 of the odd bytes, comes with the bytes' other fields: its product
-// is the sum of those of all four.
-template <bool kWhole, typename Body>
-__device__ __forceinline__ void ForFields(const uint32_t (&r)[4], Body body) {
+// is the sum of those of all four. Operands are cut out one multiply ahead; kBorders: and kept there,
+// see EndOfBlock for `number`.
+template <bool kWhole, bool kBorders, typename Body>
+__device__ __forceinline__ void ForFields(const uint32_t (&r)[4], int number, Body body) {
+  uint32_t w[4], odd[4];
 #pragma unroll
-  for (int parity = 0; parity < 2; ++parity) {
-    uint32_t w[4];
+  for (int i = 0; i < 4; ++i) w[i] = r[i] & 0x00030003U;
+  if constexpr (kBorders) EndOfBlock(number);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = parity == 0 ? r[i] : OddBytes(r[i]);
+  for (int step = 0; step < 8; ++step) {
+    const int next = step + 1, field = next & 3;
+    uint32_t ahead[4];
 #pragma unroll
-    for (int field = 0; field < 4; ++field) {
-      const uint32_t mask = kWhole && parity == 1 && field == 3 ? ~0U : 0x00030003U << (2 * field);
-      body(parity * 4 + field, w[0] & mask, w[1] & mask, w[2] & mask, w[3] & mask);
+    for (int i = 0; i < 4; ++i) {
+      if (next == 4) odd[i] = OddBytes(r[i]);
+      const uint32_t mask = kWhole && next == 7 ? ~0U : 0x00030003U << (2 * field);
+      if (next < 8) ahead[i] = (next < 4 ? r[i] : odd[i]) & mask;
     }
+    body(step, w[0], w[1], w[2], w[3]);
+#pragma unroll
+    for (int i = 0; i < 4 && next < 8; ++i) w[i] = ahead[i];
   }
 }
 
@@ -39,16 +55,26 @@ __device__ __forceinline__ uint32_t CutKeyField(uint32_t word, int field, uint32
 }
 
 // As ForFields, for two sets of words of keys.
-template <typename Body>
-__device__ __forceinline__ void ForKeyFields(const uint32_t (&r)[2][4], uint32_t raise, Body body) {
+template <bool kBorders, typename Body>
+__device__ __forceinline__ void ForKeyFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
+                                             Body body) {
+  uint32_t w[2][4];
+  const auto cut = [&](int field) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) w[i / 4][i % 4] = CutKeyField(r[i / 4][i % 4], field, raise);
+  };
+  cut(0);
 #pragma unroll
   for (int field = 0; field < 8; ++field) {
+    if (kBorders && field % 2 == 0) EndOfBlock(number);
+    uint32_t now[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) now[i / 4][i % 4] = w[i / 4][i % 4];
+    if (field < 7) cut(field + 1);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t w[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[i] = CutKeyField(r[half][i], field, raise);
-      body(half, field, w[0], w[1], w[2], w[3]);
+      const uint32_t(&a)[4] = now[half];
+      body(half, field, a[0], a[1], a[2], a[3]);
     }
   }
 }

@@ -103,16 +103,12 @@ struct DecodeBlock {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
-    // Tokens from the warp's first one of the tile on, and where that is below 1 for all warps.
-    int left = piece.tokens - place.part * kQuantisedWarpTokens;
-    const int end = -place.part * kQuantisedWarpTokens;
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
-    while (left > end) {
+    for (int left = piece.tokens; left > 0; left -= tile_tokens) {
       rings.quantised.WaitFull();
-      warp.Tile(p, rings.quantised.address(), left);
+      warp.Tile(p, rings.quantised.address(), left, tile_tokens);
       rings.quantised.SignalEmpty();
       rings.quantised.Advance();
-      left -= tile_tokens;
     }
     const PlanPiece again = ReadPiece(at);  // on its way while the warp finishes
     WarpResult<kDim / 16> result[Traits::kColumnTiles];

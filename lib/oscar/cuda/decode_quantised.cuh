@@ -8,8 +8,9 @@
 // the same bytes, fetched transposed, are the A operand of O^T = V^T P^T; field i stays at bit 2i.
 //
 // With at most four query heads per KV head the eight columns of the multiply hold each head twice;
-// scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7, and the two
-// halves of the output columns are added at the end. With more than eight a warp takes two column
+// scores of the first 16 tokens are taken from columns 0-3, of the second from 4-7. The weights of
+// the second are then handed over to columns 0-3, where all outputs are; what comes out of columns
+// 4-7 is left out. With more than eight a warp takes two column
 // tiles, and every operand cut out of the codes serves both.
 #pragma once
 
@@ -47,13 +48,11 @@ struct TileScales {
   ScaleZero key[kScoreTiles][2][kGroups], value[kScoreTiles][2][kGroups];
 
   __device__ __forceinline__ float SumOfValues() const {
-    float sum = 0;
+    float sum = value[0][0][0].scale + value[0][1][0].scale;
 #pragma unroll
-    for (int s = 0; s < kScoreTiles; ++s) {
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        sum += value[s][0][group].scale + value[s][1][group].scale;
-      }
+    for (int i = 1; i < kScoreTiles * kGroups; ++i) {
+      const auto& pair = value[i / kGroups];
+      sum += pair[0][i % kGroups].scale + pair[1][i % kGroups].scale;
     }
     return sum;
   }

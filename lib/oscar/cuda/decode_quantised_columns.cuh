@@ -165,6 +165,7 @@ struct QuantisedColumns {
   // boost.
   __device__ __forceinline__ void Finish(bool fresh, float down, WarpResult<kSteps>& result) {
     if constexpr (kWholeBytes) TakeOtherFieldsOff();
+    const bool unused = kShared && (threadIdx.x & 2) != 0;  // columns 4-7
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       result.max[c] = fresh ? kNoScore : max[c];
@@ -175,7 +176,7 @@ struct QuantisedColumns {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
         const int field = s & 3;
-        const float up = down * static_cast<float>(1 << (24 - 2 * field));
+        const float up = unused ? 0.0F : down * static_cast<float>(1 << (24 - 2 * field));
         const float z = zeros[kGroups == 1 ? 0 : field];
         result.o[s][c] = o[s][c] * up - z;
         result.o[s][c + 2] = o[s][c + 2] * up - z;

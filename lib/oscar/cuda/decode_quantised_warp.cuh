@@ -14,6 +14,7 @@ struct QuantisedWarp {
   static constexpr bool kShared = Traits::kSharedColumns;  // columns 4-7 repeat 0-3
   static constexpr int kTiles = Traits::kColumnTiles;
   static constexpr int kSteps = kDim / 16;
+  static constexpr bool kBorders = Traits::kWarps == 16;
   using Columns = QuantisedColumns<kDim, kGroups, kShared>;
   // Probabilities of a lane may add up to this much before the maxima are raised.
   static constexpr float kMostLazy = 16;
@@ -59,6 +60,7 @@ struct QuantisedWarp {
       rows[c] = Columns::Queries::Row(p, piece.request, head, (place.columns + c) * 8);
       Pin(rows[c]);
     }
+    scale_offset += 2 * Traits::kCodeBytes;
     PinLane(key_offset);
     PinLane(value_offset);
     PinLane(scale_offset);
@@ -108,10 +110,11 @@ struct QuantisedWarp {
         uint32_t r[2][4];
         LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
         LoadMatrix4(r[1], (stage + key_offset + SixteenRows(p)) ^ (chunk * 32));
-        ForKeyFields(r, raise,
-                     [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-                       multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
-                     });
+        ForKeyFields<kBorders>(
+            r, raise, p.blocks,
+            [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+              multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
+            });
       }
     }
   }
@@ -145,10 +148,10 @@ struct QuantisedWarp {
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[4];
         LoadMatrix4Transposed(r, (values + value_offset + half * SixteenRows(p)) ^ (chunk * 32));
-        ForFields<kWholeBytes>(r,
-                               [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-                                 multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
-                               });
+        ForFields<kWholeBytes, kBorders>(
+            r, p.blocks, [&](int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
+              multiply(chunk * 8 + step, step & 3, a0, a1, a2, a3);
+            });
       }
     }
   }
@@ -180,29 +183,32 @@ struct QuantisedWarp {
     fresh = fresh && !some;
   }
 
-  // One tile: `left` tokens of it from the warp's first one on exist (any number; at least 32:
-  // all).
-  __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left) {
+  // One tile of `tile_tokens` tokens, of which `left` exist; at least as many: all.
+  __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left,
+                                       int tile_tokens) {
     typename Columns::Products products[kTiles];
     MultiplyKeys(p, stage, products);
     typename Columns::Scales scales;
-    scales.Load(p, stage + 2 * Traits::kCodeBytes + scale_offset, Traits::kScaleBytes,
+    scales.Load(p, stage + scale_offset, Traits::kScaleBytes,
                 HeadsLog2<kHeadsLog2>(p));
     typename Columns::Scores score[kTiles];
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].GetScores(products[c], scales, score[c]);
-    if (left < kQuantisedWarpTokens) {
+    if (left < tile_tokens) {
+      const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) Columns::Mask(left, score[c]);
+      for (int c = 0; c < kTiles; ++c) {
+        Columns::Mask(left - place.part * kQuantisedWarpTokens, score[c]);
+      }
     }
     // Sums bound every probability and every scale, and take one comparison each.
     const float scale_sum = scales.SumOfValues();
     typename Columns::Scores probability[kTiles];
     float sums[kTiles][2];
     const auto exponentiate = [&] {
-      float total = 0;
+      float total = Columns::Exponentiate(score[0], probability[0], sums[0]);
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) {
+      for (int c = 1; c < kTiles; ++c) {
         total += Columns::Exponentiate(score[c], probability[c], sums[c]);
       }
       return total;
@@ -224,16 +230,16 @@ struct QuantisedWarp {
   // o += V^T p of the warp's 32 tokens.
   __device__ __forceinline__ void AddTile(const DecodeParams& p, uint32_t values,
                                           const typename Columns::Weights (&b)[kTiles]) {
-    const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // With shared columns a lane holds weights of one of the halves.
-      const uint32_t keep = !kShared || (g < 4) == (half == 0) ? ~0U : 0U;
       uint32_t here[kTiles][kGroups][2];
 #pragma unroll
       for (int i = 0; i < kTiles * kGroups * 2; ++i) {
         const int c = i / 2 / kGroups, group = i / 2 % kGroups;
-        here[c][group][i % 2] = b[c][kShared ? 0 : half][group][i % 2] & keep;
+        const uint32_t weights = b[c][kShared ? 0 : half][group][i % 2];
+        // Shared columns: 4-7 hold the weights of the second half of the tokens.
+        here[c][group][i % 2] =
+            kShared && half == 1 ? __shfl_xor_sync(~0U, weights, 16) : weights;
       }
       AddValues(p, values, half, here);
     }

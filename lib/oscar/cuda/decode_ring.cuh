@@ -18,37 +18,41 @@ namespace oscar {
 
 // Where one side stands in a ring of kStages stages of kStageBytes. Each stage has two barriers:
 // full (the copies have landed) and empty (the readers are done). The barriers of a ring are
-// kStages full ones, then kStages empty ones; the memory of the stages begins kBefore bytes before
-// them.
-template <int kStages, int kStageBytes, int kBefore>
+// kStages full ones, then kStages empty ones, kBehind bytes behind the beginning of the memory of the
+// stages.
+template <int kStages, int kStageBytes, int kBehind>
 struct Ring {
-  uint32_t barriers;
+  uint32_t stages;
   uint32_t stage = 0, parity = 0;
 
-  __device__ explicit Ring(uint32_t at) : barriers(at) {}
+  __device__ explicit Ring(uint32_t at) : stages(at) {}
+  __device__ __forceinline__ uint32_t Full(uint32_t i) const { return stages + 8 * i + kBehind; }
+  __device__ __forceinline__ uint32_t Empty(uint32_t i) const {
+    return stages + 8 * i + (kBehind + 8 * kStages);
+  }
 
   // Copying side.
   __device__ __forceinline__ void WaitEmpty() const {
-    WaitAtBarrier(barriers + 8 * (kStages + stage), parity ^ 1);
+    WaitAtBarrier(Empty(stage), parity ^ 1);
   }
-  __device__ __forceinline__ void SignalFull() const { ArriveAfterCopies(barriers + 8 * stage); }
+  __device__ __forceinline__ void SignalFull() const { ArriveAfterCopies(Full(stage)); }
   // Waits until the readers are done with everything that was ever handed over.
   __device__ void WaitAllEmpty() const {
     for (uint32_t i = 0; i < kStages; ++i) {
-      WaitAtBarrier(barriers + 8 * (kStages + i), i < stage ? parity : parity ^ 1);
+      WaitAtBarrier(Empty(i), i < stage ? parity : parity ^ 1);
     }
   }
   // Computing side.
-  __device__ __forceinline__ void WaitFull() const { WaitAtBarrier(barriers + 8 * stage, parity); }
+  __device__ __forceinline__ void WaitFull() const { WaitAtBarrier(Full(stage), parity); }
   // One arrival per warp, after the warp's last read.
   __device__ __forceinline__ void SignalEmpty() const {
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) ArriveAtBarrier(barriers + 8 * (kStages + stage));
+    if ((threadIdx.x & 31) == 0) ArriveAtBarrier(Empty(stage));
   }
 
   // Of the stage's memory, in the block and in shared memory.
   __device__ __forceinline__ uint32_t offset() const { return stage * kStageBytes; }
-  __device__ __forceinline__ uint32_t address() const { return barriers - kBefore + offset(); }
+  __device__ __forceinline__ uint32_t address() const { return stages + offset(); }
   __device__ __forceinline__ void Advance() {
     ++stage;
     if (stage == kStages) {
@@ -65,10 +69,9 @@ struct Rings {
   Ring<Traits::kRowStages, Traits::kRowStageBytes, Traits::kTileBytes + 16 * Traits::kStages> rows;
 
   __device__ explicit Rings(const char* shared)
-      : quantised(SharedAddress(shared + Traits::kTileBytes)),
-        rows(quantised.barriers + 16 * Traits::kStages) {
-    Pin(quantised.barriers);
-    Pin(rows.barriers);
+      : quantised(SharedAddress(shared)), rows(quantised.stages) {
+    Pin(quantised.stages);
+    Pin(rows.stages);
   }
 
   // Sets one barrier up per thread.
@@ -78,7 +81,7 @@ struct Rings {
     const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
     const bool full =
         i < 2 * Traits::kStages ? of_tier < Traits::kStages : of_tier < Traits::kRowStages;
-    InitBarrier(quantised.barriers + 8 * static_cast<uint32_t>(i),
+    InitBarrier(quantised.Full(static_cast<uint32_t>(i)),
                 full ? 32 * kCopyWarps : Traits::kWarps);
   }
 };

@@ -20,7 +20,7 @@ __device__ __forceinline__ int ScaleRowLog2(const DecodeParams& p) {
 // Tiles of a piece that are fetched without waiting for the launches before: few, as they are in the
 // way of those launches' sums, which a long piece has more time to make up for.
 __device__ __forceinline__ int EarlyTiles(const DecodeParams& p, int tiles) {
-  return p.quantised_early != 0 ? min(1 + tiles / 8, 3) : 0;
+  return p.quantised_early != 0 ? min(1 + tiles / 12, 3) : 0;
 }
 
 // Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the
