@@ -9,10 +9,16 @@ if(Git_FOUND)
   if(status EQUAL 0)
     set(OSCAR_GIT_REVISION "${revision}")
   endif()
-  # A new commit or checkout makes the revision stale: configure again then.
-  if(EXISTS "${PROJECT_SOURCE_DIR}/.git/HEAD")
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/.git/HEAD")
-  endif()
+  # A new commit or checkout makes the revision stale: configure again then. HEAD names the branch,
+  # its log grows with every commit.
+  foreach(name HEAD logs/HEAD)
+    execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${PROJECT_SOURCE_DIR}" rev-parse --git-path ${name}
+                    OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    get_filename_component(path "${path}" ABSOLUTE BASE_DIR "${PROJECT_SOURCE_DIR}")
+    if(status EQUAL 0 AND NOT IS_DIRECTORY "${path}" AND EXISTS "${path}")
+      set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
+    endif()
+  endforeach()
 endif()
 configure_file("${PROJECT_SOURCE_DIR}/scripts/cmake/version.cc.in"
                "${PROJECT_BINARY_DIR}/generated/version.cc" @ONLY)
