@@ -65,6 +65,10 @@ case "$stage" in
     cat "$out"/test-*.log > "$out/test.log"
     rm -f "$out"/test-*.log
     grep -E "^\[ +(OK|FAILED|SKIPPED) +\] [A-Z]" "$out/test.log" | sort | uniq
+    if grep -qE "^\[ +SKIPPED +\]" "$out/test.log"; then
+      echo "gpu_check.sh: error: tests were skipped: they need a GPU of compute capability 9.0" >&2
+      failed=1
+    fi
     exit "$failed"
     ;;
   sanitize)
