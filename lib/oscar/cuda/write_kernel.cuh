@@ -2,9 +2,9 @@
 //
 // Blocks stay on their multiprocessors and go through the tiles (write_rotate.cuh). With the rows
 // in registers, bf16 and two to a word, a warp finds the clip threshold of 16 rows by sorting
-// networks (write_select.cuh), works out scale, zero and the three numbers where the code changes,
-// and compares (write_quantise.cuh). Channels j, j + D/4, j + D/2, j + 3 D/4, which share a byte,
-// are in the same lane.
+// networks (write_select.cuh), works out scale, zero and the three numbers where the code changes
+// (write_thresholds.cuh), and compares (write_quantise.cuh). Channels j, j + D/4, j + D/2,
+// j + 3 D/4, which share a byte, are in the same lane.
 //
 // A code rises with x, so a row has three thresholds: the smallest bf16 x with a code of at least
 // 1, 2, 3. They are guessed from the inverse of the formula and proved with the formula itself on
