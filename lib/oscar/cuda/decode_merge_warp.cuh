@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "oscar/cuda/decode_merge_store.cuh"
 #include "oscar/cuda/decode_merge_sum.cuh"
 #include "oscar/cuda/decode_params.h"
 
@@ -206,37 +207,10 @@ class MergeWarp {
     if constexpr (kRotated) {
       if (Group() == 0) *reinterpret_cast<float4*>(rotated_row_ + channel) = o;
       __syncwarp();
-      if (slice == kSlices - 1) StoreRotated(row);
+      if (slice == kSlices - 1) StoreRotated<kDim>(p_, row, rotated_row_, Lane());
       __syncwarp();
     } else if (Group() == 0) {
-      if (p_.o_is_bf16 != 0) {
-        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p_.o) + row * kDim + channel) =
-            make_uint2(PackBFloat16(o.x, o.y), PackBFloat16(o.z, o.w));
-      } else {
-        *reinterpret_cast<float4*>(static_cast<float*>(p_.o) + row * kDim + channel) = o;
-      }
-    }
-  }
-
-  // out[j] = sum_d o[d] R[j, d], a channel j per lane in turn, summed in the order of d.
-  __device__ __forceinline__ void StoreRotated(int64_t row) const {
-    const auto head = static_cast<int>(row / p_.group_size % p_.kv_heads);
-    const uint16_t* const rotation =
-        p_.v_rotation + static_cast<int64_t>(p_.rotation_per_head != 0 ? head : 0) * kDim * kDim;
-#pragma unroll 1
-    for (int j = Lane(); j < kDim; j += 32) {
-      float sum = 0;
-#pragma unroll 4
-      for (int d = 0; d < kDim; d += 2) {
-        const uint32_t pair = *reinterpret_cast<const uint32_t*>(rotation + j * kDim + d);
-        sum = fmaf(rotated_row_[d], LowBFloat16(pair), sum);
-        sum = fmaf(rotated_row_[d + 1], HighBFloat16(pair), sum);
-      }
-      if (p_.o_is_bf16 != 0) {
-        static_cast<__nv_bfloat16*>(p_.o)[row * kDim + j] = __float2bfloat16_rn(sum);
-      } else {
-        static_cast<float*>(p_.o)[row * kDim + j] = sum;
-      }
+      StoreChannels<kDim>(p_, row, channel, o);
     }
   }
 
