@@ -121,20 +121,11 @@ __device__ __forceinline__ void CodesByThresholds(const uint32_t (&x)[kDim / 4],
         const uint32_t upper = AtLeast(x[word], bound[1]);
         const uint32_t lower = AtLeast(x[word], (upper & bound[2]) | (~upper & bound[0]));
         const uint32_t weight = 1U << (2 * quarter + 8 * c);
-#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
         sum += upper * (0U - 2 * weight);
         sum += lower * (0U - weight);
-#else
-        sum |= upper & (2 * weight * 0x10001U);
-        sum |= lower & (weight * 0x10001U);
-#endif
       }
     }
-#if !defined(OSCAR_CODES) || OSCAR_CODES == 1
     v[n] = sum * 0x10001U;
-#else
-    v[n] = sum;
-#endif
   }
 }
 
