@@ -10,8 +10,10 @@ if(Git_FOUND)
     set(OSCAR_GIT_REVISION "${revision}")
   endif()
   # A new commit or checkout makes the revision stale: configure again then. HEAD names the branch,
-  # its log grows with every commit.
-  foreach(name HEAD logs/HEAD)
+  # whose file or the log of HEAD changes with every commit.
+  execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${PROJECT_SOURCE_DIR}" symbolic-ref -q HEAD
+                  OUTPUT_VARIABLE branch OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  foreach(name HEAD logs/HEAD ${branch})
     execute_process(COMMAND "${GIT_EXECUTABLE}" -C "${PROJECT_SOURCE_DIR}" rev-parse --git-path ${name}
                     OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     get_filename_component(path "${path}" ABSOLUTE BASE_DIR "${PROJECT_SOURCE_DIR}")

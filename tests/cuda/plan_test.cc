@@ -35,6 +35,13 @@ void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& l
   const int64_t heads = shape.cache.heads / head_blocks;
   ASSERT_TRUE(heads == MostHeadsPerBlock(shape) || heads == LeastHeadsPerBlock(shape));
   ASSERT_EQ(heads * head_blocks, shape.cache.heads);
+  // No piece is longer than its sums may be, but where a block's share is too long to be cut so.
+  const int64_t tile = TileTokens(shape, heads, Tier::kQuantised);
+  int64_t tiles = 0;
+  for (const RequestLengths& r : lengths) tiles += (r.quantised + tile - 1) / tile * head_blocks;
+  const int64_t shares = kMaxCuts * plan.blocks;
+  const int64_t most[2] = {tile * std::max(kMaxQuantisedTiles, (tiles + shares - 1) / shares),
+                           std::max(kMaxRowTokens, TileTokens(shape, heads, Tier::kRows))};
   int64_t begin[2] = {0, 0};
   for (size_t r = 0; r < lengths.size(); ++r) {
     const int64_t tokens[2] = {lengths[r].quantised, lengths[r].rows};
@@ -52,7 +59,7 @@ void ExpectCovers(const DecodeShape& shape, const std::vector<RequestLengths>& l
           continue;
         }
         EXPECT_GE(piece.tokens, 1);
-        EXPECT_LE(piece.tokens, kMaxPieceTokens);
+        EXPECT_LE(piece.tokens, most[static_cast<size_t>(piece.tier)]);
         const auto tier = static_cast<size_t>(piece.tier);
         EXPECT_EQ(piece.slot_begin, next[tier]);
         next[tier] += piece.tokens;
@@ -196,7 +203,7 @@ TEST(Plan, NoBlockHasMuchMoreThanItsShare) {
 // Where requests and blocks do not match, some blocks have two pieces and read less for it.
 TEST(Plan, PiecesCountBesideTheirTokens) {
   const DecodeShape shape = Shape(32, 8);
-  const std::vector<RequestLengths> lengths(35, {32768, 0});
+  const std::vector<RequestLengths> lengths(35, {15000, 0});
   const DecodePlan plan = PlanDecode(shape, lengths, 132);
   ExpectCovers(shape, lengths, plan);
   int64_t tokens[3] = {}, blocks[3] = {};

@@ -19,9 +19,20 @@ namespace {
 // 2-bit tokens. Measured.
 constexpr int64_t kHalvedCost = 700 * 1024, kHalvedGain = 20 * 1024;
 
+void LimitPieces(std::vector<Segment>& segments, int64_t blocks) {
+  int64_t tiles = 0;
+  for (const Segment& s : segments) tiles += s.tier == Tier::kQuantised ? s.Tiles() : 0;
+  const int64_t room = kMaxCuts * blocks;
+  for (Segment& s : segments) {
+    s.most_tiles = s.tier == Tier::kQuantised
+                       ? std::max(kMaxQuantisedTiles, (tiles + room - 1) / room)
+                       : std::max<int64_t>(1, kMaxRowTokens / s.tile_tokens);
+  }
+}
+
 // Requests in order, head blocks within, the row windows before the history.
 std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const RequestLengths> lengths,
-                                  int64_t head_blocks) {
+                                  int64_t head_blocks, int64_t blocks) {
   const int64_t heads = shape.cache.heads / head_blocks;
   const int64_t token_cost[2] = {2 * heads * (shape.cache.CodeBytes() + shape.cache.ScaleBytes()),
                                  4 * heads * shape.cache.dim * kRowCostPercent / 100};
@@ -52,6 +63,7 @@ std::vector<Segment> ListSegments(const DecodeShape& shape, std::span<const Requ
     begin[0] += tokens[0];
     begin[1] += tokens[1];
   }
+  LimitPieces(segments, blocks);
   return segments;
 }
 
@@ -79,7 +91,7 @@ Candidate PlanWith(const DecodeShape& shape, std::span<const RequestLengths> len
   plan.requests = static_cast<int64_t>(lengths.size());
   plan.head_blocks = shape.cache.heads / heads_per_block;
   plan.blocks = blocks;
-  candidate.dearest = DealSegments(ListSegments(shape, lengths, plan.head_blocks), plan);
+  candidate.dearest = DealSegments(ListSegments(shape, lengths, plan.head_blocks, blocks), plan);
   return candidate;
 }
 
@@ -159,9 +171,9 @@ int64_t TileTokens(const DecodeShape& shape, int64_t heads, Tier tier) {
 }
 
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
-  // Every segment and every border between blocks opens at most one piece; shares above
-  // kMaxPieceTokens are cut, for which there is room up to four pieces a block.
-  return 2 * requests * head_blocks + 4 * blocks;
+  // Every segment and every border between blocks opens at most one piece; long shares are cut, for
+  // which there is room up to kMaxCuts pieces of 2-bit tokens and four of rows a block.
+  return 2 * requests * head_blocks + (1 + kMaxCuts + 4) * blocks;
 }
 
 int64_t PlanBlocks(const DecodeShape& /*shape*/, int multiprocessors) { return multiprocessors; }

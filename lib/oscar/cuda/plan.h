@@ -36,8 +36,14 @@ struct RequestLengths {
   int64_t rows = 0;
 };
 
-// Tokens of one piece at most: sums inside the tensor cores are truncated, so they are kept short.
-inline constexpr int64_t kMaxPieceTokens = 65536;
+// How long a piece may be. Sums inside the tensor cores are truncated: every multiply takes up to
+// 2^-24 off a sum of codes, which are all positive, and an output is small beside those sums. 2048
+// tokens of a warp keep it within 1e-3 (tests/cuda/multiply_model_test.cc). Sums of bf16 rows have
+// both signs.
+inline constexpr int64_t kMaxQuantisedTiles = 64;
+inline constexpr int64_t kMaxRowTokens = 65536;
+// Pieces that the share of one block is cut into for this: longer shares have longer pieces.
+inline constexpr int64_t kMaxCuts = 12;
 
 enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 

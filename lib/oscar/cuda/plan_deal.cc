@@ -59,7 +59,7 @@ void DealEvenly(const std::vector<Segment>& segments, int64_t total, int64_t blo
       const int64_t room = (block + 1) * total / blocks - cost - s.tile_cost / 2;
       int64_t count = block == blocks - 1 ? tiles : (room + s.tile_cost - 1) / s.tile_cost;
       count = std::clamp<int64_t>(count, 1, tiles - tile);
-      count = std::min(count, s.MostTiles());
+      count = std::min(count, s.most_tiles);
       dealer.Add(block, s, tile, count);
       tile += count;
       cost += count * s.tile_cost;
@@ -81,7 +81,7 @@ int64_t Fill(const std::vector<Segment>& segments, int64_t capacity, Add add) {
         room = capacity;
       }
       const int64_t count =
-          std::min({tiles - tile, s.MostTiles(), (room - kPieceCost) / s.tile_cost});
+          std::min({tiles - tile, s.most_tiles, (room - kPieceCost) / s.tile_cost});
       add(block, s, tile, count);
       tile += count;
       room -= kPieceCost + count * s.tile_cost;

@@ -2,7 +2,6 @@
 // Plain C++.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -19,10 +18,9 @@ struct Segment {
   int32_t request;
   int32_t head_block;
   Tier tier;
+  int64_t most_tiles = 1;  // of one piece
 
   int64_t Tiles() const { return (tokens + tile_tokens - 1) / tile_tokens; }
-  // Of one piece.
-  int64_t MostTiles() const { return std::max<int64_t>(1, kMaxPieceTokens / tile_tokens); }
 };
 
 // Fills pieces and block_begin of `plan`, whose other numbers are set, with the pieces of all
