@@ -19,18 +19,26 @@ namespace {
               hint);
 }
 
+void CheckDim(int64_t dim) {
+  if (dim != 64 && dim != 128 && dim != 256) {
+    Unsupported("head size", std::to_string(dim), "head sizes 64, 128 and 256 are");
+  }
+}
+
+// Groups are powers of two up to `most`, one itself.
+void CheckGroups(const std::string& what, int64_t groups, int64_t most) {
+  if (groups >= 1 && groups <= most && std::has_single_bit(static_cast<uint64_t>(groups))) return;
+  std::string fine = "1";
+  for (int64_t g = 2; g <= most; g *= 2) fine += (g == most ? " and " : ", ") + std::to_string(g);
+  Unsupported(what, std::to_string(groups) + " groups", fine + " groups are");
+}
+
 }  // namespace
 
 void CheckCacheShape(const CacheShape& shape) {
-  if (shape.dim != 64 && shape.dim != 128 && shape.dim != 256) {
-    Unsupported("head size", std::to_string(shape.dim), "head sizes 64, 128 and 256 are");
-  }
-  if (shape.groups < 1 || !std::has_single_bit(static_cast<uint64_t>(shape.groups)) ||
-      shape.dim / shape.groups < 16) {
-    Unsupported("a row of " + std::to_string(shape.dim) + " channels in",
-                std::to_string(shape.groups) + " groups",
-                "1, 2, 4, 8 or 16 groups of at least 16 channels are");
-  }
+  CheckDim(shape.dim);
+  CheckGroups("a row of " + std::to_string(shape.dim) + " channels in", shape.groups,
+              shape.dim / 16);
   if (shape.scale_type != DType::kF32 && shape.scale_type != DType::kF16 &&
       shape.scale_type != DType::kBF16) {
     Unsupported("scale type", std::string(DTypeName(shape.scale_type)), "f32, f16 and bf16 are");
@@ -45,11 +53,10 @@ void CheckSlotType(const SlotList& list, const char* name) {
 }
 
 void CheckDecodeShape(const DecodeShape& shape) {
+  // Before the groups that can be written, which may be more.
+  CheckDim(shape.cache.dim);
+  CheckGroups("decoding rows in", shape.cache.groups, 4);
   CheckCacheShape(shape.cache);
-  if (shape.cache.groups > 4) {
-    Unsupported("decoding rows in", std::to_string(shape.cache.groups) + " groups",
-                "1, 2 and 4 groups are");
-  }
   const int64_t heads = shape.cache.heads;
   if (heads < 1 || heads > 1024) {
     Unsupported("a KV head count of", std::to_string(heads), "1 to 1024 are");
@@ -60,7 +67,7 @@ void CheckDecodeShape(const DecodeShape& shape) {
                                        std::to_string(heads) + " KV heads");
   }
   if (shape.GroupSize() > kMaxGroupSize) {
-    Unsupported(std::to_string(shape.GroupSize()) + " query heads per KV head", "",
+    Unsupported("a group of", std::to_string(shape.GroupSize()) + " query heads per KV head",
                 "up to " + std::to_string(kMaxGroupSize) + " are");
   }
 }
