@@ -5,81 +5,10 @@
 #include <string>
 
 #include "gpu/device_case.h"
-#include "gpu/write_rows.h"
+#include "gpu/write_case.h"
 
 namespace oscar::test {
 namespace {
-
-// One tensor, host and device, with what both sides wrote.
-struct WriteCase {
-  CacheShape shape;
-  int64_t tokens = 0;
-  std::vector<BFloat16> rows, rotation;
-  std::vector<int64_t> slots;
-  int64_t pool = 0, row_pool = 0;
-  bool per_head = false;
-  bool wide = true;
-  double clip = 0;
-  ClipRule rule = ClipRule::kOrderStatistic;
-
-  WriteCase(const CacheShape& s, int64_t n, uint64_t seed) : shape(s), tokens(n) {
-    Random random(seed);
-    rows = HardRows(random, n * s.heads, s.dim);
-    pool = n + 5;
-    row_pool = n + 3;
-    for (int64_t i = 0; i < n; ++i) slots.push_back(n - 1 - i);
-  }
-  // Every third token goes to the bf16 tier.
-  void KeepEveryThird() {
-    for (int64_t i = 0; i < tokens; i += 3) slots[static_cast<size_t>(i)] = pool + i;
-  }
-  void Rotate(uint64_t seed) {
-    Random random(seed);
-    const int64_t matrices = per_head ? shape.heads : 1;
-    for (int64_t i = 0; i < matrices * shape.dim * shape.dim; ++i) {
-      rotation.push_back(ToBFloat16(
-          static_cast<float>(random.Normal() / std::sqrt(static_cast<double>(shape.dim)))));
-    }
-  }
-};
-
-struct Written {
-  std::vector<uint8_t> codes, scales;
-  std::vector<BFloat16> rows;
-};
-
-Written Blank(const WriteCase& c) {
-  return {
-      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.CodeBytes()), 0xaa),
-      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.ScaleBytes()),
-                           0xaa),
-      std::vector<BFloat16>(static_cast<size_t>(c.row_pool * c.shape.heads * c.shape.dim),
-                            BFloat16{0xaaaa})};
-}
-
-WriteJob Job(const WriteCase& c) {
-  WriteJob job;
-  job.tokens = c.tokens;
-  job.heads = c.shape.heads;
-  job.rotation_per_head = c.per_head;
-  job.row_slot_offset = c.pool;
-  job.clip_index = ClipIndexOf(c.clip, c.shape.dim);
-  job.clip_rule = c.rule;
-  return job;
-}
-
-Written OnHost(const WriteCase& c) {
-  Written out = Blank(c);
-  WriteJob job = Job(c);
-  job.rows = c.rows.data();
-  job.rotation = c.rotation.empty() ? nullptr : c.rotation.data();
-  job.slots = {c.slots.data(), DType::kI64};
-  job.codes = out.codes.data();
-  job.scales = out.scales.data();
-  job.out_rows = out.rows.data();
-  WriteTwin(c.shape, {&job, 1});
-  return out;
-}
 
 Written OnDevice(const WriteCase& c) {
   const Written blank = Blank(c);
@@ -171,9 +100,7 @@ TEST(WriteGpu, RotatedRowsAreWithinOneStepAndTheirCodesExact) {
       c.Rotate(9);
       c.clip = 0.92;
       // First everything to the bf16 tier.
-      WriteCase rows = c;
-      for (size_t i = 0; i < rows.slots.size(); ++i)
-        rows.slots[i] = c.pool + static_cast<int64_t>(i);
+      const WriteCase rows = AllToRows(c);
       const Written host = OnHost(rows), device = OnDevice(rows);
       const auto count = static_cast<size_t>(c.tokens * 4 * dim);
       for (size_t i = 0; i < count; ++i) {
@@ -184,10 +111,7 @@ TEST(WriteGpu, RotatedRowsAreWithinOneStepAndTheirCodesExact) {
             << a << " " << b;
       }
       // Then quantised: equal to the twin on the kernel's own rows.
-      WriteCase own = c;
-      own.rotation.clear();
-      own.rows.assign(device.rows.begin(),
-                      device.rows.begin() + static_cast<std::ptrdiff_t>(count));
+      const WriteCase own = OnRotated(c, RowsOf(c, device));
       const Written expected = OnHost(own), found = OnDevice(c);
       EXPECT_EQ(Differences(expected.codes, found.codes), 0) << dim << per_head;
       EXPECT_EQ(Differences(expected.scales, found.scales), 0) << dim << per_head;
@@ -213,9 +137,7 @@ TEST(WriteGpu, ManyRotatedRows) {
   for (BFloat16& x : c.rows) x = ToBFloat16(static_cast<float>(random.Normal()));
   c.Rotate(34);
   c.clip = 0.96;
-  WriteCase rows = c;
-  for (size_t i = 0; i < rows.slots.size(); ++i) rows.slots[i] = c.pool + static_cast<int64_t>(i);
-  const Written rotated = OnDevice(rows);
+  const Written rotated = OnDevice(AllToRows(c));
   // A sample against float64: half a bf16 step, at most 2^-8 of the number, and the roundings of a
   // float32 sum of terms that add up to 10 or so in size.
   for (size_t row = 0; row < c.rows.size() / 128; row += 997) {
@@ -230,10 +152,7 @@ TEST(WriteGpu, ManyRotatedRows) {
           << row << " " << j;
     }
   }
-  WriteCase own = c;
-  own.rotation.clear();
-  own.rows.assign(rotated.rows.begin(),
-                  rotated.rows.begin() + static_cast<std::ptrdiff_t>(own.rows.size()));
+  const WriteCase own = OnRotated(c, RowsOf(c, rotated));
   const Written expected = OnHost(own), found = OnDevice(c), again = OnDevice(c);
   EXPECT_EQ(Differences(expected.codes, found.codes), 0);
   EXPECT_EQ(Differences(expected.scales, found.scales), 0);

@@ -4,7 +4,8 @@
 //   s = max(max - min, 1e-8) / 3,  z = -min / s,  code = trunc(x'' / s + z + 1/2) in 0..3
 //
 // in float32 with IEEE division, per group of dim / groups channels: on equal x' every byte, scale
-// and zero equals the CPU reference. R = identity leaves the rows untouched.
+// and zero equals the CPU reference. R = identity leaves the rows untouched, but for the sign of
+// zeros.
 #pragma once
 
 #include <cstdint>
