@@ -77,11 +77,13 @@ class KernelVerifyTest : public testing::Test {
     return path;
   }
 
-  // Random orthogonal rotations, per KV head for values.
-  fs::path Entry() const {
-    test::EntryParts parts{Rotations("qqt_r_h_pbr", 0), Rotations("sst_r_h_pbr", 2),
+  // Random orthogonal rotations, of the layer (0) or of each of so many KV heads.
+  fs::path Entry(int64_t key_heads = 0, int64_t value_heads = 2,
+                 const std::string& tag = "tag") const {
+    test::EntryParts parts{Rotations("qqt_r_h_pbr", key_heads),
+                           Rotations("sst_r_h_pbr", value_heads),
                            test::VerifyManifest(calibration_)};
-    return test::WriteVerifyEntry(folder_ / "tag", parts);
+    return test::WriteVerifyEntry(folder_ / tag, parts);
   }
   static ZooFile Rotations(const std::string& objective, int64_t heads) {
     ZooFile file;
@@ -179,6 +181,23 @@ TEST_F(KernelVerifyTest, TwinsGiveTheMetricsOfTheCpuVerifier) {
     ASSERT_EQ(cpu.schemes.size(), 6U);
     ASSERT_EQ(twin.schemes.size(), 6U);
     for (size_t i = 0; i < 6; ++i) ExpectSameMetrics(cpu.schemes[i], twin.schemes[i]);
+  }
+}
+
+// Queries take the rotation of the keys of their KV head, three query heads each: with that of
+// another head, scores would be those of strangers, and the output off by its own size.
+TEST_F(KernelVerifyTest, EveryKvHeadMayHaveItsOwnRotations) {
+  zoo_ = {Entry(2, 0, "keys"), Entry(0, 2, "values"), Entry(2, 2, "both"), Entry(0, 0, "none")};
+  options_.schemes = {"oscar"};
+  for (const bool windows : {true, false}) {
+    options_.method.use_windows = windows;
+    const Verification cpu = On("cpu"), twin = On("twin");
+    ASSERT_EQ(cpu.schemes.size(), 4U);
+    ASSERT_EQ(twin.schemes.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) {
+      ExpectSameMetrics(cpu.schemes[i], twin.schemes[i]);
+      EXPECT_LE(Mean(twin.schemes[i], "kernel_row_error"), 1) << twin.schemes[i].name;
+    }
   }
 }
 
