@@ -169,16 +169,6 @@ TEST(DecodeTwin, ReadsWhatTheWriteTwinWrote) {
   }
 }
 
-TEST(DecodeTwin, SplitsDoNotMatter) {
-  DecodeCase c(Shape(8, 2), {{500, 40}, {33, 0}}, 8);
-  const DecodeResult one = Twin(c, 1);
-  for (const int64_t blocks : {2, 5, 264}) {
-    const Distance distance = Compare(Twin(c, blocks), one);
-    EXPECT_LE(distance.output, 3e-4);
-    EXPECT_LE(distance.lse, 1e-6);
-  }
-}
-
 TEST(DecodeTwin, EmptyRequestsGiveZeroAndMinusInfinity) {
   DecodeCase c(Shape(8, 2), {{0, 0}, {10, 0}}, 9);
   for (const DecodeResult& result : {Twin(c, 3), Reference(c)}) {
