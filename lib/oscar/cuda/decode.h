@@ -8,7 +8,8 @@
 //   q . k_t = s_t (q . c_t - z_t sum(q)),   o = (sum_t (p_t s_t) c_t - sum_t (p_t s_t) z_t) / sum p
 // so codes feed the tensor cores as they lie in memory. Accuracy: output within 1e-3 (relative
 // Frobenius) and log-sum-exp within 1e-4, or four float32 steps where it is large, of float64
-// arithmetic on the same cache.
+// arithmetic on the same cache. Truncated sums take more off outputs of steps so large that blocks
+// have more than kMaxCuts pieces (plan.h).
 //
 // A plan whose requests have rows only makes this a BF16 paged decode attention.
 #pragma once

@@ -19,6 +19,7 @@ namespace {
 // 2-bit tokens. Measured.
 constexpr int64_t kHalvedCost = 700 * 1024, kHalvedGain = 20 * 1024;
 
+// Cuts shares of up to kMaxCuts pieces where their sums demand it, longer ones into as many.
 void LimitPieces(std::vector<Segment>& segments, int64_t blocks) {
   int64_t tiles = 0;
   for (const Segment& s : segments) tiles += s.tier == Tier::kQuantised ? s.Tiles() : 0;
