@@ -5,12 +5,14 @@
 // below the leading bit, and rounds the result towards zero: every addition to a sum of codes,
 // which are all positive, takes something off. The output is that sum less the zero points', which
 // is small beside it.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "gtest/gtest.h"
+#include "oscar/core/dtype.h"
 #include "oscar/core/random.h"
 #include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/plan.h"
@@ -19,12 +21,6 @@ namespace oscar {
 namespace {
 
 double Truncated(double x, int bit) { return std::ldexp(std::trunc(std::ldexp(x, -bit)), bit); }
-
-double RoundedToHalf(double x) {
-  int exponent;
-  std::frexp(x, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(x, 11 - exponent)), exponent - 11);
-}
 
 // sum += weights[i] fields[i] 2^-24, fields being the integers of subnormals.
 void Accumulate(const double* weights, const double* fields, double& sum) {
@@ -74,7 +70,7 @@ double ErrorOfEqualScores(int64_t tokens) {
       0x1p10 / std::exp2(std::ceil(std::log2(2 * *std::max_element(scales.begin(), scales.end()))));
   double zero_sum = 0;
   for (size_t t = 0; t < count; ++t) {
-    weights[t] = RoundedToHalf(scales[t] * boost);
+    weights[t] = ToFloat(ToFloat16(static_cast<float>(scales[t] * boost)));
     zero_sum += scales[t] * boost * zeros[t];
   }
   double error = 0, norm = 0;

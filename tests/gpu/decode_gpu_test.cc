@@ -138,7 +138,7 @@ TEST(DecodeGpu, FewHeads) {
           std::pair(32, 2), std::pair(30, 6)}) {
       for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
         DecodeCase c(Shape(q_heads, kv_heads, dim, 1, type),
-                     {{9219, 37}, {0, 0}, {512, 0}, {0, 19}, {129, 5}, {1, 0}}, 23,
+                     {{12301, 37}, {0, 0}, {512, 0}, {0, 19}, {129, 5}, {1, 0}}, 23,
                      Pages::kShuffledSlots);
         c.wide_slots = type == DType::kF16;
         SCOPED_TRACE(Name(c.shape));

@@ -7,9 +7,10 @@
 
 namespace oscar {
 
-// A border that ptxas moves no instruction across. Where registers are short it otherwise cuts every
-// operand out right in front of its multiply and into the registers of the one before, so that each
-// waits for the other. One exit that no thread takes, of which ptxas leaves the first of a tile.
+// A border that ptxas moves no instruction across. Where registers are short it otherwise cuts
+// every operand out right in front of its multiply and into the registers of the one before, so
+// that each waits for the other. One exit that no thread takes, of which ptxas leaves the first of
+// a tile.
 // `number`: never -1, which the compiler cannot know.
 __device__ __forceinline__ void EndOfBlock(int number) {
   asm volatile("{ .reg .pred never; setp.eq.s32 never, %0, -1; @never exit; }" ::"r"(number));
@@ -20,8 +21,8 @@ __device__ __forceinline__ uint32_t OddBytes(uint32_t word) { return __byte_perm
 
 // a b with a the codes of 16 tokens in words r (ldmatrix), one field and byte parity per step.
 // kWhole: the last step, field 3 of the odd bytes, comes with the bytes' other fields: its product
-// is the sum of those of all four. Operands are cut out one multiply ahead; kBorders: and kept there,
-// see EndOfBlock for `number`.
+// is the sum of those of all four. Operands are cut out one multiply ahead; kBorders: and kept
+// there, see EndOfBlock for `number`.
 template <bool kWhole, bool kBorders, typename Body>
 __device__ __forceinline__ void ForFields(const uint32_t (&r)[4], int number, Body body) {
   uint32_t w[4], odd[4];

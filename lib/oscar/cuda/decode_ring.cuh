@@ -18,8 +18,8 @@ namespace oscar {
 
 // Where one side stands in a ring of kStages stages of kStageBytes. Each stage has two barriers:
 // full (the copies have landed) and empty (the readers are done). The barriers of a ring are
-// kStages full ones, then kStages empty ones, kBehind bytes behind the beginning of the memory of the
-// stages.
+// kStages full ones, then kStages empty ones, kBehind bytes behind the beginning of the memory of
+// the stages.
 template <int kStages, int kStageBytes, int kBehind>
 struct Ring {
   uint32_t stages;
