@@ -80,6 +80,7 @@ case "$stage" in
     # Contexts of some thousands of tokens: the tools slow the kernels a hundredfold.
     decode="DecodeGpu.ContextLengths:DecodeGpu.Shapes:DecodeGpu.EveryByte*:DecodeGpu.SplitsDoNotMatter"
     decode+=":DecodeGpu.ValueRotation:DecodeGpu.HardRows:DecodeGpu.FewHeads:DecodeGpu.SumsOf*"
+    memory="$decode:DecodeGpu.GroupsAndScaleTypes:DecodeGpu.SettledCaches*:DecodeGpu.SlotOrders:DecodeGpu.OneHot*"
     write="WriteGpu.*"
     # check NAME TOOL PROGRAM FILTER: the tool's report goes to NAME.log; side by side.
     check() {
@@ -88,7 +89,7 @@ case "$stage" in
       names+=("$1") pids+=($!)
     }
     names=() pids=()
-    check memcheck_decode memcheck gpu_test "$decode"
+    check memcheck_decode memcheck gpu_test "$memory"
     check memcheck_write memcheck gpu_test "$write:RoundTripGpu.*"
     check memcheck_golden memcheck gpu_golden_test "*"
     check racecheck_write racecheck gpu_test "$write"
