@@ -17,10 +17,10 @@ namespace {
 int64_t Tokens(int64_t heads) { return std::max<int64_t>(2, (66 + heads - 1) / heads); }
 
 void ExpectRotatedByTwin(const WriteCase& c) {
-  const WriteCase rows = AllToRows(c);
-  ExpectRotated(c.rows, c.rotation, c.shape.heads,
-                c.per_head ? c.heads_per_rotation : c.shape.heads, c.shape.dim,
-                RowsOf(c, OnHost(rows)));
+  for (const WriteCase& rows : {AllToRows(c), AsQueries(c)}) {
+    ExpectRotated(c.rows, c.rotation, c.shape.heads, c.HeadsPerMatrix(), c.shape.dim,
+                  RowsOf(c, OnHost(rows)));
+  }
 }
 
 TEST(WriteTwin, QueriesTakeTheRotationOfTheirKvHead) {

@@ -15,7 +15,7 @@ struct WriteCase {
   CacheShape shape;
   int64_t tokens = 0;
   std::vector<BFloat16> rows, rotation;
-  std::vector<int64_t> slots;
+  std::vector<int64_t> slots;  // empty: rows keep their places, nothing is quantised
   int64_t pool = 0, row_pool = 0;
   bool per_head = false;
   int64_t heads_per_rotation = 1;
@@ -31,6 +31,7 @@ struct WriteCase {
     for (int64_t i = 0; i < n; ++i) slots.push_back(n - 1 - i);
   }
   int64_t matrices() const { return per_head ? shape.heads / heads_per_rotation : 1; }
+  int64_t HeadsPerMatrix() const { return per_head ? heads_per_rotation : shape.heads; }
   // Every third token goes to the bf16 tier.
   void KeepEveryThird() {
     for (int64_t i = 0; i < tokens; i += 3) slots[static_cast<size_t>(i)] = pool + i;
@@ -72,9 +73,11 @@ inline Written OnHost(const WriteCase& c) {
   WriteJob job = Job(c);
   job.rows = c.rows.data();
   job.rotation = c.rotation.empty() ? nullptr : c.rotation.data();
-  job.slots = {c.slots.data(), DType::kI64};
-  job.codes = out.codes.data();
-  job.scales = out.scales.data();
+  if (!c.slots.empty()) {
+    job.slots = {c.slots.data(), DType::kI64};
+    job.codes = out.codes.data();
+    job.scales = out.scales.data();
+  }
   job.out_rows = out.rows.data();
   WriteTwin(c.shape, {&job, 1});
   return out;
@@ -86,7 +89,13 @@ inline WriteCase AllToRows(WriteCase c) {
   return c;
 }
 
-// The rows that the case AllToRows(c) left in the bf16 tier.
+// The case without slots, as queries are rotated: rows stay where they are.
+inline WriteCase AsQueries(WriteCase c) {
+  c.slots.clear();
+  return c;
+}
+
+// The rows that AllToRows(c) or AsQueries(c) gave.
 inline std::vector<BFloat16> RowsOf(const WriteCase& c, const Written& written) {
   return {written.rows.begin(), written.rows.begin() + static_cast<std::ptrdiff_t>(c.rows.size())};
 }
