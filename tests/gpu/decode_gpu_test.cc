@@ -6,55 +6,12 @@
 #include <vector>
 
 #include "gpu/decode_exact_cases.h"
-#include "gpu/decode_hard_cases.h"
-#include "gpu/device_case.h"
+#include "gpu/decode_plans.h"
+#include "gpu/expect_close.h"
 #include "oscar/core/error.h"
 
 namespace oscar::test {
 namespace {
-
-// The promise of decode.h: relative output error 1e-3, log-sum-exp 1e-4.
-constexpr double kOutputBound = 1e-3;
-constexpr double kLseBound = 1e-4;
-
-DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim = 128, int64_t groups = 1,
-                  DType scale = DType::kF32) {
-  DecodeShape shape;
-  shape.cache = {kv_heads, dim, groups, scale};
-  shape.q_heads = q_heads;
-  return shape;
-}
-
-// A plan that leaves all blocks but `used` of the device without work. `heads`: KV heads per block,
-// 0 for the planner's choice.
-DecodePlan PlanOn(DeviceDecode& device, const DecodeCase& c, int64_t used, int64_t heads = 0) {
-  DecodePlan plan = PlanDecode(c.shape, c.lengths, used, heads);
-  plan.blocks = device.workspace().blocks();
-  plan.block_begin.resize(static_cast<size_t>(plan.blocks + 1), plan.block_begin.back());
-  return plan;
-}
-
-// With the most KV heads per block and, where plans may, with half of them.
-void ExpectClose(DecodeCase& c, const std::string& what, double output_bound = kOutputBound) {
-  SCOPED_TRACE(what);
-  const DecodeResult reference = Reference(c);
-  DeviceDecode device(c);
-  for (int64_t heads = MostHeadsPerBlock(c.shape); heads >= LeastHeadsPerBlock(c.shape);
-       heads /= 2) {
-    SCOPED_TRACE(std::to_string(heads) + " heads per block");
-    const DecodeResult result = device.Run(PlanOn(device, c, device.workspace().blocks(), heads));
-    const Distance distance = Compare(result, reference);
-    EXPECT_LE(distance.output, output_bound);
-    EXPECT_LE(distance.lse, kLseBound);
-    ::testing::Test::RecordProperty(what, std::to_string(distance.output));
-  }
-}
-
-std::string Name(const DecodeShape& s) {
-  return std::to_string(s.q_heads) + "x" + std::to_string(s.cache.heads) + "x" +
-         std::to_string(s.cache.dim) + "g" + std::to_string(s.cache.groups) +
-         std::string(DTypeName(s.cache.scale_type));
-}
 
 TEST(DecodeGpu, ContextLengths) {
   OSCAR_NEED_DEVICE();
@@ -178,31 +135,6 @@ TEST(DecodeGpu, OneHotChannelsAreExact) {
   }
 }
 
-void ExpectHardCasesClose(const DecodeShape& shape, int64_t tokens) {
-  for (NamedDecodeCase& hard : HardDecodeCases(shape, tokens)) {
-    ExpectClose(hard.c, Name(shape) + "_" + hard.name);
-  }
-}
-
-TEST(DecodeGpu, HardRows) {
-  OSCAR_NEED_DEVICE();
-  ExpectHardCasesClose(Shape(32, 8), 2000);
-  // In half precision the zeros of constant rows are infinite.
-  ExpectHardCasesClose(Shape(16, 4, 128, 1, DType::kF16), 500);
-  ExpectHardCasesClose(Shape(32, 2), 700);
-  ExpectHardCasesClose(Shape(4, 2, 64), 500);
-  ExpectHardCasesClose(Shape(16, 2, 256), 300);
-}
-
-TEST(DecodeGpu, LongContexts) {
-  OSCAR_NEED_DEVICE();
-  DecodeCase c(Shape(4, 1), {{32768, 320}, {131072, 0}}, 9);
-  ExpectClose(c, "long");
-  DecodeCase equal(Shape(1, 1), {{1 << 20, 0}}, 10);
-  std::fill(equal.q.begin(), equal.q.end(), BFloat16{0});
-  ExpectClose(equal, "million_equal");
-}
-
 TEST(DecodeGpu, SplitsDoNotMatter) {
   OSCAR_NEED_DEVICE();
   DecodeCase c(Shape(32, 8), {{5000, 320}, {40, 7}, {900, 0}}, 12);
@@ -215,6 +147,25 @@ TEST(DecodeGpu, SplitsDoNotMatter) {
       EXPECT_LE(Compare(result, reference).output, kOutputBound) << used << " " << heads;
       EXPECT_LE(Compare(result, first).output, kSplitBound) << used << " " << heads;
       EXPECT_LE(Compare(result, first).lse, 1e-5) << used << " " << heads;
+    }
+  }
+}
+
+// Where half precision holds the weights, splits differ by float32 roundings and by the logarithms
+// and exponentials of the device, below 2^-20, with which partial results are weighed.
+TEST(DecodeGpu, SplitsOfExactWeightsDoNotMatter) {
+  OSCAR_NEED_DEVICE();
+  for (const int64_t dim : {64, 128, 256}) {
+    DecodeCase c = ExactWeightsCase(dim, {{900, 0}, {40, 0}});
+    DeviceDecode device(c);
+    const DecodePlan whole = PlanOn(device, c, 1);
+    const DecodeResult first = device.Run(whole);
+    const DecodeResult reference = Reference(c);
+    EXPECT_LE(Compare(first, reference).output, 1e-5) << dim;
+    for (const int32_t tokens : {300, 64, 7}) {
+      const DecodeResult result = device.Run(CutPlan(whole, tokens));
+      EXPECT_LE(Compare(result, first).output, 1e-5) << dim << " " << tokens;
+      EXPECT_LE(Compare(result, reference).lse, 1e-5) << dim << " " << tokens;
     }
   }
 }
