@@ -68,9 +68,11 @@ inline std::vector<NamedDecodeCase> HardDecodeCases(const DecodeShape& shape, in
     }
     for (BFloat16& x : c.q) x = ToBFloat16(std::abs(ToFloat(x)));
   });
-  add("scale_jump", 6, [&](DecodeCase& c) {  // value scales jump by 1000 half way
+  add("scale_jump", 6, [&](DecodeCase& c) {  // value scales of the last group jump half way
     for (size_t t = count / 2; t < count; ++t) {
-      for (int64_t h = 0; h < heads; ++h) c.Scale(true, c.quantised_slots[t], h)[0] *= 1000;
+      for (int64_t h = 0; h < heads; ++h) {
+        c.Scale(true, c.quantised_slots[t], h, shape.cache.groups - 1)[0] *= 1000;
+      }
     }
   });
   add("equal_scores", 7, [](DecodeCase& c) { std::fill(c.q.begin(), c.q.end(), BFloat16{0}); });
