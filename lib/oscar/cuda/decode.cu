@@ -1,4 +1,4 @@
-// The merge kernel and the host side of LaunchDecode.
+// The kernels behind the attention and the host side of LaunchDecode.
 #include "oscar/cuda/decode.h"
 
 #include <bit>
@@ -9,6 +9,7 @@
 #include "oscar/cuda/decode_launch.h"
 #include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/decode_merge.cuh"
+#include "oscar/cuda/decode_rotate.cuh"
 #include "oscar/cuda/overlap_launch.cuh"
 
 namespace oscar {
@@ -16,13 +17,17 @@ namespace {
 
 template <int kDim>
 cudaError_t LaunchMerge(const DecodeParams& params, cudaStream_t stream) {
-  const auto kernel =
-      params.v_rotation != nullptr ? MergeKernel<kDim, true> : MergeKernel<kDim, false>;
+  const auto kernel = MergeKernel<kDim>;
   // The same division of the memory on chip as for the attention kernel, to fit beside it.
   const cudaError_t status = cudaFuncSetAttribute(
       kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (status != cudaSuccess) return status;
   return LaunchOverlapping(kernel, params.blocks, 32 * kMergeWarps, 0, stream, params);
+}
+
+template <int kDim>
+cudaError_t LaunchRotate(const DecodeParams& params, cudaStream_t stream) {
+  return LaunchOverlapping(RotateKernel<kDim>, params.blocks, 32 * kRotateWarps, 0, stream, params);
 }
 
 void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
@@ -78,6 +83,7 @@ DecodeParams MakeParams(const DecodeWorkspace& workspace, const DecodeInputs& in
   p.lse = out.lse;
   p.o_is_bf16 = out.o_type == DType::kBF16 ? 1 : 0;
   p.v_rotation = reinterpret_cast<const uint16_t*>(in.v_rotation);
+  p.unrotated = workspace.unrotated();
   p.rotation_per_head = in.v_rotation_per_head ? 1 : 0;
   p.code_stride = static_cast<uint32_t>(cache.heads * cache.CodeBytes());
   p.scale_stride = static_cast<uint32_t>(cache.heads * cache.ScaleBytes());
@@ -115,7 +121,17 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   const auto on = static_cast<cudaStream_t>(stream);
   CheckCuda(attend(params, on), "launch of the decode attention kernel");
   const auto add = dim == 64 ? LaunchMerge<64> : dim == 128 ? LaunchMerge<128> : LaunchMerge<256>;
-  CheckCuda(add(params, on), "launch of the decode merge kernel");
+  if (inputs.v_rotation == nullptr) {
+    CheckCuda(add(params, on), "launch of the decode merge kernel");
+    return;
+  }
+  DecodeParams sums = params;
+  sums.o = params.unrotated;
+  sums.o_is_bf16 = 0;
+  CheckCuda(add(sums, on), "launch of the decode merge kernel");
+  const auto rotate =
+      dim == 64 ? LaunchRotate<64> : dim == 128 ? LaunchRotate<128> : LaunchRotate<256>;
+  CheckCuda(rotate(params, on), "launch of the kernel that rotates the output");
 }
 
 }  // namespace oscar

@@ -73,7 +73,8 @@ class DecodeWorkspace {
   const int32_t* partial_begin() const { return reinterpret_cast<const int32_t*>(plan_head() + 1); }
   float* partial_o() const { return partial_o_.As<float>(); }
   float* partial_sums() const { return partial_sums_.As<float>(); }
-  // Overwrites the partial results, for tests.
+  float* unrotated() const { return unrotated_.As<float>(); }
+  // Overwrites the partial results and rows that are not rotated yet, for tests.
   void PoisonPartials(uint8_t value);
 
  private:
@@ -82,10 +83,11 @@ class DecodeWorkspace {
   DecodePlan plan_;
   std::vector<int32_t> begins_host_;  // being copied, as are the pieces
   std::vector<PlanPiece> pieces_host_;
-  DeviceBuffer pieces_, begins_, partial_o_, partial_sums_;
+  DeviceBuffer pieces_, begins_, partial_o_, partial_sums_, unrotated_;
 };
 
-// Two launches on `stream`: partial attention of every piece, and their sums by log-sum-exp. No
+// Two launches on `stream`: partial attention of every piece, and their sums by log-sum-exp; a
+// third where the output is rotated. A kernel launched right before may not write the rotation. No
 // allocation, no synchronisation; deterministic for one plan. Reads the plan from
 // the workspace when it runs; what was launched works with any later plan. Launches that share a
 // workspace must not overlap. Throws Error(kUnsupported) on a shape that the kernels do not handle,

@@ -21,29 +21,24 @@ namespace oscar {
 template <int kNumber>
 using Constant = std::integral_constant<int, kNumber>;
 
-template <int kDim, bool kRotated>
+template <int kDim>
 __global__ void __launch_bounds__(32 * kMergeWarps, kMergeBlocks)
     MergeKernel(const __grid_constant__ DecodeParams p) {
   __shared__ MergeMemory memory[kMergeWarps];
-  __shared__ float rows[kRotated ? kMergeWarps : 1][kRotated ? kDim : 1];
   ReleaseSuccessors();
   const int warp = static_cast<int>(threadIdx.x) >> 5;
   // So that every warp has something to do, rows are cut, into whole lines of the cache at least,
   // then their partial results dealt out.
   constexpr int kMostLog2 = kDim == 64 ? 4 : 5;
   const auto run = [&](auto units, auto share, auto one) {
-    MergeWarp<kDim, kRotated, units.value, share.value, one.value != 0>(p, memory[warp],
-                                                                  rows[kRotated ? warp : 0])
-        .Run();
+    MergeWarp<kDim, units.value, share.value, one.value != 0>(p, memory[warp]).Run();
   };
-  if constexpr (!kRotated) {
-    const int lines = p.plan->requests * p.kv_heads * p.group_size * (kDim / 32);
-    const int warps = static_cast<int>(gridDim.x) * kMergeWarps;
-    if (lines * 4 <= warps) return run(Constant<3>(), Constant<2>(), Constant<1>());
-    if (lines * 2 <= warps) return run(Constant<3>(), Constant<1>(), Constant<1>());
-    if (lines <= warps) return run(Constant<3>(), Constant<0>(), Constant<1>());
-    if (lines <= 2 * warps) return run(Constant<4>(), Constant<0>(), Constant<1>());
-  }
+  const int lines = p.plan->requests * p.kv_heads * p.group_size * (kDim / 32);
+  const int warps = static_cast<int>(gridDim.x) * kMergeWarps;
+  if (lines * 4 <= warps) return run(Constant<3>(), Constant<2>(), Constant<1>());
+  if (lines * 2 <= warps) return run(Constant<3>(), Constant<1>(), Constant<1>());
+  if (lines <= warps) return run(Constant<3>(), Constant<0>(), Constant<1>());
+  if (lines <= 2 * warps) return run(Constant<4>(), Constant<0>(), Constant<1>());
   run(Constant<kMostLog2>(), Constant<0>(), Constant<0>());
 }
 

@@ -3,7 +3,6 @@
 
 #include <cuda_runtime.h>
 
-#include "oscar/cuda/decode_merge_store.cuh"
 #include "oscar/cuda/decode_merge_sum.cuh"
 #include "oscar/cuda/decode_params.h"
 
@@ -13,19 +12,15 @@ namespace oscar {
 // Its partial results come in rounds, as many under way as the ring of MergeMemory has; a lane adds
 // up the units that it copies. kUnitsLog2: units of an item. kShareLog2: warps of a block that
 // share its partial results, a team. kOneItem: there is one for a team at most.
-template <int kDim, bool kRotated, int kUnitsLog2, int kShareLog2, bool kOneItem>
+template <int kDim, int kUnitsLog2, int kShareLog2, bool kOneItem>
 class MergeWarp {
-  // Rows of 256 channels are rotated after both halves.
-  static constexpr int kHalvesLog2 = kRotated && kDim == 256 ? 1 : 0;
   static constexpr int kSlices = kDim / (4 << kUnitsLog2);  // items of a row
   // Partial results of half a round, and those from one of the warp's rounds to the next.
   static constexpr int kGroups = 32 >> kUnitsLog2;
   static constexpr int kTurn = 2 * kGroups << kShareLog2;
 
  public:
-  // `row`: kDim numbers of shared memory, of rows that are rotated.
-  __device__ MergeWarp(const DecodeParams& p, MergeMemory& memory, float* row)
-      : p_(p), memory_(memory), rotated_row_(row) {
+  __device__ MergeWarp(const DecodeParams& p, MergeMemory& memory) : p_(p), memory_(memory) {
     units_ = SharedAddress(&memory) + static_cast<uint32_t>(Lane()) * 16;
     pairs_ = SharedAddress(&memory) + 1024 + static_cast<uint32_t>(Group()) * 8;
     PinLane(units_);
@@ -35,11 +30,10 @@ class MergeWarp {
   }
 
   __device__ __forceinline__ void Run() {
-    const int step = 32 >> kHalvesLog2;
     for (first_ = Team() * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-         first_ < Shares(); first_ += (kOneItem ? 1 : step) * Teams()) {
+         first_ < Shares(); first_ += (kOneItem ? 1 : 32) * Teams()) {
       ReadItems();
-      items_ = min(step, (Shares() - first_ + Teams() - 1) / Teams()) << kHalvesLog2;
+      items_ = min(32, (Shares() - first_ + Teams() - 1) / Teams());
       next_.item = 0;
       Locate();
       // The plan is older than the launches before, the partial results are not.
@@ -63,13 +57,12 @@ class MergeWarp {
   __device__ __forceinline__ static int Member() {
     return (static_cast<int>(threadIdx.x) >> 5) & ((1 << kShareLog2) - 1);
   }
-  __device__ __forceinline__ int Shares() const { return rows_ * (kSlices >> kHalvesLog2); }
+  __device__ __forceinline__ int Shares() const { return rows_ * kSlices; }
   __device__ __forceinline__ static int Unit() { return Lane() & ((1 << kUnitsLog2) - 1); }
   __device__ __forceinline__ static int Group() { return Lane() >> kUnitsLog2; }
   // Of the warp's item number `item`.
   __device__ __forceinline__ int Index(int item) const {
-    return ((first_ + (item >> kHalvesLog2) * Teams()) << kHalvesLog2) +
-           (item & ((1 << kHalvesLog2) - 1));
+    return first_ + item * Teams();
   }
 
   // A lane keeps where one item's partial results are, of those that are the warp's.
@@ -204,19 +197,17 @@ class MergeWarp {
     if (p_.lse != nullptr && slice == 0 && Lane() == 0) {
       p_.lse[row] = some ? (sum.max + __log2f(sum.weight)) * 0.6931471805599453F : -INFINITY;
     }
-    if constexpr (kRotated) {
-      if (Group() == 0) *reinterpret_cast<float4*>(rotated_row_ + channel) = o;
-      __syncwarp();
-      if (slice == kSlices - 1) StoreRotated<kDim>(p_, row, rotated_row_, Lane());
-      __syncwarp();
-    } else if (Group() == 0) {
-      StoreChannels<kDim>(p_, row, channel, o);
+    if (Group() > 0) return;
+    if (p_.o_is_bf16 != 0) {
+      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p_.o) + row * kDim + channel) =
+          make_uint2(PackBFloat16(o.x, o.y), PackBFloat16(o.z, o.w));
+    } else {
+      *reinterpret_cast<float4*>(static_cast<float*>(p_.o) + row * kDim + channel) = o;
     }
   }
 
   const DecodeParams& p_;
   MergeMemory& memory_;
-  float* rotated_row_;
   int columns_, rows_;
   uint32_t first_row_;  // of the first partial result
   int count_;

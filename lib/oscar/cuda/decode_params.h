@@ -29,7 +29,8 @@ struct DecodeParams {
   void* o;              // [requests, q_heads, dim]
   float* lse;           // natural log; may be null
   const uint16_t* v_rotation;
-  float logit_scale;                               // times log2(e)
+  float* unrotated;   // [requests, q_heads, dim]: the output before its rotation, if there is one
+  float logit_scale;  // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
   int32_t blocks;
   int32_t kv_heads;

@@ -25,6 +25,7 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
                          (max_requests * shape.cache.heads / least + 1) * 4);
   partial_o_ = DeviceBuffer(rows * shape.cache.dim * 4);
   partial_sums_ = DeviceBuffer(rows * 8);
+  unrotated_ = DeviceBuffer(max_requests * shape.q_heads * shape.cache.dim * 4);
 }
 
 void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
@@ -55,6 +56,7 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
 void DecodeWorkspace::PoisonPartials(uint8_t value) {
   partial_o_.Fill(value);
   partial_sums_.Fill(value);
+  unrotated_.Fill(value);
 }
 
 }  // namespace oscar

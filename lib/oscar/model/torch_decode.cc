@@ -60,15 +60,20 @@ bool HasTorchDecode() { return CudaAvailable(); }
 void RunTorchAttention(TorchAttention kernel, const TorchAttentionCall& call, void* stream) {
   const c10::InferenceMode inference;
   const OnStream on(stream, call.device);
-  const int64_t group = call.q_heads / call.kv_heads;
+  // The query heads of a KV head are positions of one head to the flash kernel, which reads keys
+  // and values once for them; cuDNN's is made for one position and reads them once for several
+  // heads.
+  const bool flash = kernel == TorchAttention::kFlash;
+  const int64_t heads = flash ? call.kv_heads : call.q_heads;
   try {
-    const at::Tensor q = Borrow(call.q, {call.batch, call.kv_heads, group, call.dim}, call.device);
+    const at::Tensor q =
+        Borrow(call.q, {call.batch, heads, call.q_heads / heads, call.dim}, call.device);
     const at::Tensor k =
         Borrow(call.k, {call.batch, call.kv_heads, call.tokens, call.dim}, call.device);
     const at::Tensor v =
         Borrow(call.v, {call.batch, call.kv_heads, call.tokens, call.dim}, call.device);
     const auto scale = static_cast<double>(call.logit_scale);
-    if (kernel == TorchAttention::kFlash) {
+    if (flash) {
       at::_scaled_dot_product_flash_attention(q, k, v, 0.0, false, false, scale);
     } else {
       CudnnAttention(q, k, v, scale);
