@@ -110,10 +110,12 @@ case "$stage" in
   bench)
     need "$tests/gpu_bench"
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv > "$out/device.csv" || true
-    "$tests/gpu_bench" | tee "$out/bench.jsonl"
+    above=0
+    "$tests/gpu_bench" | tee "$out/bench.jsonl" || above=$?
     if [ -x "$build/bin/oscar-verify" ]; then
       "$build/bin/oscar-verify" bench --force --report "$out/verify-bench.json" | tee "$out/verify-bench.txt"
     fi
+    exit "$above"
     ;;
   *)
     echo "gpu_check.sh: error: --stage build, test, sanitize or bench" >&2

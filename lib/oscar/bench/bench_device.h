@@ -26,6 +26,7 @@ struct DecodeCase {
   int64_t batch = 1, context = 1;
   Windows windows{0, 0};  // tokens of each request in bf16 rows (INT2 only)
   bool shuffled = true;   // 8-slot pages in random order, else in sequence
+  bool rotated = false;   // the output times a transposed rotation, one of the layer
 
   RequestLengths Each() const;
   // Bytes of the cache that one launch reads.

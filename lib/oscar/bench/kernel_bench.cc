@@ -1,6 +1,7 @@
 #include "oscar/bench/kernel_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "oscar/bench/measure.h"
@@ -58,11 +59,15 @@ Spread KernelBench::Decode(const DecodeCase& c) {
   const std::vector<BFloat16> rows = NormalRows(outputs, 6, 1);
   const DeviceBuffer q = Uploaded(rows.data(), outputs * 2), o(outputs * 2);
   const DeviceBuffer lse(c.batch * c.shape.q_heads * 4);
+  const int64_t square = c.shape.cache.dim * c.shape.cache.dim;
+  const std::vector<BFloat16> matrix = NormalRows(square, 7, 1 / std::sqrt(c.shape.cache.dim));
+  const DeviceBuffer rotation = Uploaded(matrix.data(), square * 2);
   stream_.Synchronize();
   const int launches = LaunchesFor(c.Bytes(), CopiesBeyondL2(c.Bytes(), info_.l2_bytes));
   return MeasureLaunches(stream_, launches, kReplays, [&](Stream s, int i) {
     DecodeInputs in = pool.Inputs(c, i);
     in.q = q.As<BFloat16>();
+    if (c.rotated) in.v_rotation = rotation.As<BFloat16>();
     in.quantised_settled = in.rows_settled = true;  // nothing writes
     LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
   });
