@@ -13,8 +13,8 @@ bool HasTorchDecode();
 
 enum class TorchAttention { kFlash, kCudnn };
 
-// Decode attention over a contiguous bf16 cache. The query heads of a KV head are handed over as
-// its rows, so that keys and values are read once for all of them.
+// Decode attention over a contiguous bf16 cache, in the form that each kernel reads keys and values
+// once for all query heads of a KV head in: as positions of one head (flash), as heads (cuDNN).
 struct TorchAttentionCall {
   int64_t batch = 0, q_heads = 0, kv_heads = 0, dim = 0, tokens = 0;
   const void* q = nullptr;  // [batch, q_heads, dim]
