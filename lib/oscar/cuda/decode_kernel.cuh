@@ -104,11 +104,15 @@ struct DecodeBlock {
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
-    for (int left = piece.tokens; left > 0; left -= tile_tokens) {
-      rings.quantised.WaitFull();
-      warp.Tile(p, rings.quantised.address(), left, tile_tokens);
-      rings.quantised.SignalEmpty();
-      rings.quantised.Advance();
+    for (int left = piece.tokens; left > 0;) {
+      const int stop = max(left - kCentreTiles * tile_tokens, 0);
+      for (; left > stop; left -= tile_tokens) {
+        rings.quantised.WaitFull();
+        warp.Tile(p, rings.quantised.address(), left, tile_tokens);
+        rings.quantised.SignalEmpty();
+        rings.quantised.Advance();
+      }
+      if (left > 0) warp.Centre();
     }
     const PlanPiece again = ReadPiece(at);  // on its way while the warp finishes
     WarpResult<kDim / 16> result[Traits::kColumnTiles];

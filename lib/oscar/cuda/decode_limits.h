@@ -8,6 +8,8 @@ namespace oscar {
 // Tokens that one warp takes of a tile: two matrix-multiply tiles of 16 codes, one of bf16 rows.
 inline constexpr int kQuantisedWarpTokens = 32;
 inline constexpr int kRowWarpTokens = 16;
+// After so many tiles of 2-bit tokens a warp takes the mean off its sums of codes (Centre).
+inline constexpr int kCentreTiles = 16;
 inline constexpr int kMaxGroupSize = 16;
 inline constexpr int kSharedBytesPerBlock = 227 * 1024;  // compute capability 9.0, with the opt-in
 // Warps that only copy tiles, beside those that compute: one warp group, the unit in which

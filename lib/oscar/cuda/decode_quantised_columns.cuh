@@ -24,7 +24,7 @@ struct QuantisedColumns {
   float o[kSteps][4];
   float max[2];  // running; zero until there is a score
   float sum[2];
-  float zero[kGroups][2];  // sum of p s z, boosted
+  float zero[kGroups][2];  // sum of p s z, boosted, less what Centre took off o
 
   // `row`: of the queries, from Queries::Row.
   __device__ __forceinline__ void Start(const DecodeParams& p, const char* row) {
@@ -161,6 +161,34 @@ struct QuantisedColumns {
     }
   }
 
+  // Takes what the first channel's sum of a column holds, near their mean, off all of them, and off
+  // the zero term. The multiply rounds towards zero, and sums of codes, which are all positive,
+  // would lose the more the longer they get.
+  __device__ __forceinline__ void Centre() {
+    const int lane = static_cast<int>(threadIdx.x) & 31;
+    // One lane keeps a column's share; of shared columns, those that are used.
+    const bool keeps = lane < (kShared ? 2 : 4);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float part[4];  // by field
+#pragma unroll
+      for (int field = 0; field < 4; ++field) {
+        if (kGroups > 1 || field == 0) part[field] = __shfl_sync(~0U, o[field][c], lane & 3);
+        if (kGroups == 1 && field > 0) part[field] = 4 * part[field - 1];
+      }
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        if (keeps) zero[group][c] -= part[group] * static_cast<float>(1 << (24 - 2 * group));
+      }
+      const float whole = part[0] + part[1] + part[2] + part[3];
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        o[s][c] -= IsWhole(s, c) ? whole : part[s & 3];
+        o[s][c + 2] -= IsWhole(s, c + 2) ? whole : part[s & 3];
+      }
+    }
+  }
+
   // The output without the factors of the subnormal codes and without its zero term. `down`: 1 /
   // boost.
   __device__ __forceinline__ void Finish(bool fresh, float down, WarpResult<kSteps>& result) {
@@ -185,7 +213,11 @@ struct QuantisedColumns {
   }
 
  private:
-  // Leaves field 3 alone in its step (kWholeBytes): rows 8-15 of 64 channels hold the odd bytes.
+  // Whether number i of step s adds up whole bytes: rows 8-15 of 64 channels hold the odd bytes.
+  __device__ __forceinline__ static constexpr bool IsWhole(int s, int i) {
+    return kWholeBytes && (kDim == 64 ? s == 3 && i >= 2 : s % 8 == 7);
+  }
+  // Leaves field 3 alone in its step (kWholeBytes).
   __device__ __forceinline__ void TakeOtherFieldsOff() {
 #pragma unroll
     for (int c = kDim == 64 ? 2 : 0; c < 4; ++c) {

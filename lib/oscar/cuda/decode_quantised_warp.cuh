@@ -195,6 +195,7 @@ struct QuantisedWarp {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].GetScores(products[c], scales, score[c]);
     if (left < tile_tokens) {
+      EndOfBlock(p.blocks);  // rather a branch than predicates in every tile
       const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
 #pragma unroll
       for (int c = 0; c < kTiles; ++c) {
@@ -243,6 +244,11 @@ struct QuantisedWarp {
       }
       AddValues(p, values, half, here);
     }
+  }
+
+  __device__ __forceinline__ void Centre() {
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) columns[c].Centre();
   }
 
   __device__ __forceinline__ void Finish(WarpResult<kSteps> (&result)[kTiles]) {

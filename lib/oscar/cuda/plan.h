@@ -37,13 +37,13 @@ struct RequestLengths {
 };
 
 // How long a piece may be. Sums inside the tensor cores are truncated: every multiply takes up to
-// 2^-24 off a sum of codes, which are all positive, and an output is small beside those sums. 2048
-// tokens of a warp keep it within 1e-3 (tests/cuda/multiply_model_test.cc). Sums of bf16 rows have
-// both signs.
-inline constexpr int64_t kMaxQuantisedTiles = 64;
+// 2^-24 off a sum. Those of codes, which are all positive, are centred again and again
+// (kCentreTiles), so that 8192 tokens of a warp keep an output, which is small beside them, within
+// 1e-3 (tests/cuda/multiply_model_test.cc). Sums of bf16 rows have both signs.
+inline constexpr int64_t kMaxQuantisedTiles = 256;
 inline constexpr int64_t kMaxRowTokens = 65536;
 // Pieces that the share of one block is cut into for this: longer shares have longer pieces.
-inline constexpr int64_t kMaxCuts = 12;
+inline constexpr int64_t kMaxCuts = 6;
 
 enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 
