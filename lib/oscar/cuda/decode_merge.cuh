@@ -26,12 +26,11 @@ __global__ void __launch_bounds__(32 * kMergeWarps, kMergeBlocks)
     MergeKernel(const __grid_constant__ DecodeParams p) {
   __shared__ MergeMemory memory[kMergeWarps];
   ReleaseSuccessors();
-  const int warp = static_cast<int>(threadIdx.x) >> 5;
   // So that every warp has something to do, rows are cut, into whole lines of the cache at least,
   // then their partial results dealt out.
   constexpr int kMostLog2 = kDim == 64 ? 4 : 5;
   const auto run = [&](auto units, auto share, auto one) {
-    MergeWarp<kDim, units.value, share.value, one.value != 0>(p, memory[warp]).Run();
+    MergeWarp<kDim, units.value, share.value, one.value != 0>(p, memory).Run();
   };
   const int lines = p.plan->requests * p.kv_heads * p.group_size * (kDim / 32);
   const int warps = static_cast<int>(gridDim.x) * kMergeWarps;

@@ -20,9 +20,12 @@ class MergeWarp {
   static constexpr int kTurn = 2 * kGroups << kShareLog2;
 
  public:
-  __device__ MergeWarp(const DecodeParams& p, MergeMemory& memory) : p_(p), memory_(memory) {
-    units_ = SharedAddress(&memory) + static_cast<uint32_t>(Lane()) * 16;
-    pairs_ = SharedAddress(&memory) + 1024 + static_cast<uint32_t>(Group()) * 8;
+  // `memories`: of the block's warps.
+  __device__ MergeWarp(const DecodeParams& p, MergeMemory (&memories)[kMergeWarps])
+      : p_(p), memories_(memories) {
+    const uint32_t memory = SharedAddress(memories + (threadIdx.x >> 5));
+    units_ = memory + static_cast<uint32_t>(Lane()) * 16;
+    pairs_ = memory + 1024 + static_cast<uint32_t>(Group()) * 8;
     PinLane(units_);
     PinLane(pairs_);
     columns_ = p.group_size << p.plan->heads_log2;
@@ -45,6 +48,23 @@ class MergeWarp {
   }
 
  private:
+  // Where the thread stands, worked out again at the end: the few registers have no room to keep it,
+  // and memory would be far.
+  struct Place {
+    int warp, lane;
+    __device__ __forceinline__ Place() {
+      uint32_t thread = threadIdx.x;
+      Pin(thread);
+      warp = static_cast<int>(thread) >> 5;
+      lane = static_cast<int>(thread) & 31;
+    }
+    // The only item of the warp's team.
+    __device__ __forceinline__ int OneItem() const {
+      uint32_t block = blockIdx.x;
+      Pin(block);
+      return (warp >> kShareLog2) * static_cast<int>(gridDim.x) + static_cast<int>(block);
+    }
+  };
   __device__ __forceinline__ static int Lane() { return static_cast<int>(threadIdx.x) & 31; }
   // Warps that share an item's partial results, as a power of two, are a team.
   __device__ __forceinline__ static int Team() {
@@ -141,22 +161,24 @@ class MergeWarp {
   // Adds the sums of the warps of a team, which has one item, up in its first one; false for others.
   __device__ __forceinline__ bool AddTeam(MergeSum& sum) {
     WaitCopies<0>();
-    memory_.rounds[0].units[0][Lane()] = sum.o;
-    if (Lane() == 0) memory_.rounds[0].pairs[0] = make_float2(sum.max, sum.weight);
-    SynchroniseSome(1 + Team(), 32 << kShareLog2);
-    if (Member() > 0) return false;
     constexpr int kMembers = 1 << kShareLog2;
+    const Place here;
+    MergeMemory* const mine = memories_ + here.warp;
+    mine->rounds[0].units[0][here.lane] = sum.o;
+    if (here.lane == 0) mine->rounds[0].pairs[0] = make_float2(sum.max, sum.weight);
+    SynchroniseSome(1 + (here.warp >> kShareLog2), 32 << kShareLog2);
+    if ((here.warp & (kMembers - 1)) > 0) return false;
     float2 pairs[kMembers];
     float max = sum.max;
 #pragma unroll
     for (int i = 1; i < kMembers; ++i) {
-      pairs[i] = (&memory_)[i].rounds[0].pairs[0];
+      pairs[i] = mine[i].rounds[0].pairs[0];
       max = fmaxf(max, pairs[i].x);
     }
     const float base = sum.Raise(max);
 #pragma unroll
     for (int i = 1; i < kMembers; ++i) {
-      sum.Add(Exp2(pairs[i].x - base), pairs[i].y, (&memory_)[i].rounds[0].units[0][Lane()]);
+      sum.Add(Exp2(pairs[i].x - base), pairs[i].y, mine[i].rounds[0].units[0][here.lane]);
     }
     return true;
   }
@@ -183,31 +205,35 @@ class MergeWarp {
       if constexpr (kShareLog2 > 0) {
         if (!AddTeam(sum)) continue;
       }
-      Store(Index(item), sum);
+      Store(item, sum);
     }
   }
 
-  __device__ __forceinline__ void Store(int index, const MergeSum& sum) const {
+  __device__ __forceinline__ void Store(int item, const MergeSum& sum) const {
+    const Place here;
+    const int index = kOneItem ? here.OneItem() : Index(item);
     const int64_t row = index / kSlices;
     const int slice = index % kSlices;
-    const int channel = ((slice << kUnitsLog2) + Unit()) << 2;
     const bool some = sum.weight > 0;
     const float inverse = some ? __frcp_rn(sum.weight) : 0.0F;
-    const float4 o = {sum.o.x * inverse, sum.o.y * inverse, sum.o.z * inverse, sum.o.w * inverse};
-    if (p_.lse != nullptr && slice == 0 && Lane() == 0) {
-      p_.lse[row] = some ? (sum.max + __log2f(sum.weight)) * 0.6931471805599453F : -INFINITY;
+    if (here.lane >> kUnitsLog2 == 0) {
+      const int unit = here.lane & ((1 << kUnitsLog2) - 1);
+      const int64_t to = row * kDim + (((slice << kUnitsLog2) + unit) << 2);
+      const float4 o = {sum.o.x * inverse, sum.o.y * inverse, sum.o.z * inverse, sum.o.w * inverse};
+      if (p_.o_is_bf16 != 0) {
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p_.o) + to) =
+            make_uint2(PackBFloat16(o.x, o.y), PackBFloat16(o.z, o.w));
+      } else {
+        *reinterpret_cast<float4*>(static_cast<float*>(p_.o) + to) = o;
+      }
     }
-    if (Group() > 0) return;
-    if (p_.o_is_bf16 != 0) {
-      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p_.o) + row * kDim + channel) =
-          make_uint2(PackBFloat16(o.x, o.y), PackBFloat16(o.z, o.w));
-    } else {
-      *reinterpret_cast<float4*>(static_cast<float*>(p_.o) + row * kDim + channel) = o;
+    if (p_.lse != nullptr && slice == 0 && here.lane == 0) {
+      p_.lse[row] = some ? (sum.max + __log2f(sum.weight)) * 0.6931471805599453F : -INFINITY;
     }
   }
 
   const DecodeParams& p_;
-  MergeMemory& memory_;
+  MergeMemory (&memories_)[kMergeWarps];
   int columns_, rows_;
   uint32_t first_row_;  // of the first partial result
   int count_;
