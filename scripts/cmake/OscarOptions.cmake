@@ -1,6 +1,7 @@
 # Build options. The help text says what ON does.
 option(OSCAR_TORCH "Build oscar-dump and the model half of oscar-verify, which need LibTorch" ON)
 option(OSCAR_CUDA "Build the CUDA kernels; without them the device functions say so and throw" OFF)
+option(OSCAR_RACECHECK "Let the decode kernels wait at barriers that racecheck follows; slow" OFF)
 option(OSCAR_KERNELS_ONLY "Build the kernels and their tests only, with oscar-verify where its packages are there" OFF)
 option(OSCAR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(OSCAR_INSTALL "Create install rules" ${PROJECT_IS_TOP_LEVEL})
