@@ -113,7 +113,6 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   if (plan.blocks == 0) {
     throw Error(ErrorCode::kUsage, "decode attention was launched before a plan was made");
   }
-  if (plan.requests == 0) return;
   CheckInputs(workspace, inputs, outputs);
   const DecodeParams params = MakeParams(workspace, inputs, outputs);
   const int64_t dim = workspace.shape().cache.dim;
