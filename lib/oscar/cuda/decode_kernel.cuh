@@ -31,6 +31,13 @@ __device__ __forceinline__ PlanPiece ReadPiece(const PlanPiece* at) {
   return piece;
 }
 
+// A number of the plan, read where this stands.
+__device__ __forceinline__ int ReadEarly(const int32_t* at) {
+  int x;
+  asm volatile("ld.global.u32 %0, [%1];" : "=r"(x) : "l"(at));
+  return x;
+}
+
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct DecodeBlock {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
@@ -44,39 +51,33 @@ struct DecodeBlock {
   // `following`: of the first one.
   template <typename Body>
   __device__ __forceinline__ void ForPieces(int following, Body body) {
-    int at = static_cast<int>(blockIdx.x);
+    uint32_t at = blockIdx.x;
 #pragma unroll 1
     for (; following >= 0; --following) {
-      const PlanPiece piece = body(p.pieces + at);
+      const PlanPiece piece = body(at);
       following = piece.following;
-      at = p.blocks + piece.partial + 1;
+      at = static_cast<uint32_t>(p.blocks + piece.partial + 1);
     }
   }
 
   __device__ void Copy(int following) {
     Tier last = Tier::kQuantised;
-    ForPieces(following, [&](const PlanPiece* at) {
+    ForPieces(following, [&](uint32_t at) {
       uint32_t thread = threadIdx.x;
       // Where the code has many variants: what follows is cheaper to work out again than to keep.
       if constexpr (kMayBeFewHeads<Traits, kDim, kHeadsLog2>) Pin(thread);
       const int warp = (static_cast<int>(thread) >> 5) - Traits::kWarps;
       const int lane = static_cast<int>(thread) & 31;
-      const PlanPiece piece = ReadPiece(at);
+      const PlanPiece piece = ReadPiece(p.pieces + at);
       if (piece.tokens == 0) return piece;
       // The tiers share the memory of their stages.
-      if (piece.tier != last) {
-        if (last == Tier::kQuantised) {
-          rings.quantised.WaitAllEmpty();
-        } else {
-          rings.rows.WaitAllEmpty();
-        }
-        last = piece.tier;
-      }
-      if (piece.tier == Tier::kQuantised) {
-        CopyQuantisedPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
-      } else {
+      if (piece.tier != last) rings.WaitAllEmpty(last);
+      last = piece.tier;
+      if (piece.tier == Tier::kRows) {
         CopyRowsPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
+        return piece;
       }
+      CopyQuantisedPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
       return piece;
     });
     WaitForPredecessors();
@@ -95,12 +96,17 @@ struct DecodeBlock {
     ring.WaitFull();
     PieceSum<Warp, Traits, kDim>(p, piece, place, HeadsLog2<kHeadsLog2>(p))
         .Run(result, shared + ring.offset());
+#ifdef OSCAR_RACECHECK
+    // It reports the last reads against copies of the other tier, which wait for SignalEmpty too.
+    SynchroniseThreads(kComputing);
+#endif
     ring.SignalEmpty();
     ring.Advance();
   }
 
-  __device__ __forceinline__ PlanPiece Quantised(const PlanPiece* at, const PlanPiece& piece) {
+  __device__ __forceinline__ PlanPiece Quantised(uint32_t at, const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    rings.Keep(at);
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
@@ -114,14 +120,15 @@ struct DecodeBlock {
       }
       if (left > 0) warp.Centre();
     }
-    const PlanPiece again = ReadPiece(at);  // on its way while the warp finishes
+    // On its way while the warp finishes.
+    const PlanPiece again = ReadPiece(p.pieces + rings.TakeBack());
     WarpResult<kDim / 16> result[Traits::kColumnTiles];
     warp.Finish(result);
     Leave<Warp>(again, rings.quantised, result);
     return again;
   }
 
-  __device__ __forceinline__ PlanPiece Rows(const PlanPiece* at, const PlanPiece& piece) {
+  __device__ __forceinline__ PlanPiece Rows(uint32_t at, const PlanPiece& piece) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
@@ -139,7 +146,7 @@ struct DecodeBlock {
       rings.rows.Advance();
       left -= tile_tokens;
     }
-    const PlanPiece again = ReadPiece(at);
+    const PlanPiece again = ReadPiece(p.pieces + at);
     warp.Finish();
     Leave<Warp>(again, rings.rows, warp.result);
     return again;
@@ -159,12 +166,12 @@ struct DecodeBlock {
     }
   }
 
-  __device__ void Compute() {
-    const PlanPiece first = ReadPiece(p.pieces + blockIdx.x);
-    if (first.following >= 0) FetchQueries(first);
-    ForPieces(first.following, [&](const PlanPiece* at) {
-      const PlanPiece piece = ReadPiece(at);
-      return piece.tier == Tier::kQuantised ? Quantised(at, piece) : Rows(at, piece);
+  __device__ void Compute(int following) {
+    if (following >= 0) FetchQueries(ReadPiece(p.pieces + blockIdx.x));
+    ForPieces(following, [&](uint32_t at) {
+      const PlanPiece piece = ReadPiece(p.pieces + at);
+      if (piece.tier == Tier::kRows) return Rows(at, piece);
+      return Quantised(at, piece);
     });
   }
 };
@@ -179,27 +186,30 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
   extern __shared__ __align__(1024) char shared[];
   ReleaseSuccessors();
+  // On their way while the barriers are set up; what comes of the first piece then is near.
+  const int heads = ReadEarly(&p.plan->heads_log2);
+  const int following = ReadEarly(&p.pieces[blockIdx.x].following);
   Rings<Traits>(shared).Init();
   __syncthreads();
   const auto run = [&](int heads, auto part) {
     if constexpr (Traits::kMayHalveHeads) {
-      if (heads != kHeadsLog2) {
-        using Halved = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2 - 1>;
-        part(Halved{p, shared, Rings<typename Halved::Traits>(shared)});
+      if (heads == kHeadsLog2) {
+        part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
         return;
       }
+      using Halved = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2 - 1>;
+      part(Halved{p, shared, Rings<typename Halved::Traits>(shared)});
+    } else {
+      part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
     }
-    part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
   };
-  if (threadIdx.x >= 32 * Traits::kWarps) {
-    ShrinkRegisters<Traits::kCopyRegisters>();
-    // On its way beside the number of heads; what comes of the piece then is near.
-    const int following = p.pieces[blockIdx.x].following;
-    run(p.plan->heads_log2, [&](auto block) { block.Copy(following); });
-  } else {
+  if (threadIdx.x < 32 * Traits::kWarps) {
     GrowRegisters<Traits::kComputeRegisters>();
-    run(p.plan->heads_log2, [&](auto block) { block.Compute(); });
+    run(heads, [&](auto block) { block.Compute(following); });
+    return;
   }
+  ShrinkRegisters<Traits::kCopyRegisters>();
+  run(heads, [&](auto block) { block.Copy(following); });
 }
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>

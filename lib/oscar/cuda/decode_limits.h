@@ -34,8 +34,12 @@ inline constexpr uint32_t kKeyFieldBits = 0x86486864;
 // Queries are multiplied by 2^(10 - bit).
 inline constexpr int kKeyFieldTop = 10;
 
-// The most stages of a ring.
+// The most stages of a ring. For racecheck two names of barriers to each.
+#ifdef OSCAR_RACECHECK
+inline constexpr int kMaxStages = 6;
+#else
 inline constexpr int kMaxStages = 8;
+#endif
 
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries of eight
 // query heads take 3/8 dim registers a thread, several groups some 60 more.
@@ -115,8 +119,8 @@ struct DecodeTraits {
                                         ? kStages* kStageBytes
                                         : kRowStages* kRowStageBytes;
   static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
-  // Full and empty barriers of every stage of either tier.
-  static_assert(2 * (kStages + kRowStages) * 8 <= kBarrierBytes);
+  // Full and empty barriers of every stage of either tier, and a word for every computing warp.
+  static_assert(2 * (kStages + kRowStages) * 8 + 4 * kWarps <= kBarrierBytes);
 };
 
 }  // namespace oscar

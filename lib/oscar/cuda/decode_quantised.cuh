@@ -31,8 +31,7 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
     const float2 pair = LoadShared2(at);
     return {pair.x, pair.y};
   } else {
-    uint32_t packed;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(packed) : "r"(at));
+    const uint32_t packed = LoadShared(at);
     if constexpr (kKind == ScaleKind::kF16) {
       // Constant rows overflow half precision; an infinity counts as the largest number.
       const float2 pair = UnpackHalf(LimitMagnitudes(packed, 0x7bff7bffU));

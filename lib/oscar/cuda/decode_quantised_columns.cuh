@@ -165,7 +165,9 @@ struct QuantisedColumns {
   // the zero term. The multiply rounds towards zero, and sums of codes, which are all positive,
   // would lose the more the longer they get.
   __device__ __forceinline__ void Centre() {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
+    uint32_t thread = threadIdx.x;
+    Pin(thread);  // cheaper to work out again than to keep
+    const int lane = static_cast<int>(thread) & 31;
     // One lane keeps a column's share; of shared columns, those that are used.
     const bool keeps = lane < (kShared ? 2 : 4);
 #pragma unroll

@@ -19,18 +19,22 @@ struct QuantisedWarp {
   // Probabilities of a lane may add up to this much before the maxima are raised.
   static constexpr float kMostLazy = 16;
   static_assert(kTiles * Columns::kScoreTiles * 4 <= kMostLazy, "raising maxima may not suffice");
+  static constexpr float kMostScale = 0x1p11F;
 
   Columns columns[kTiles];
   bool fresh = true;       // no score yet
-  float boost = 1;         // power of two on p s, so that it fills half precision
-  float scale_limit = -1;  // largest sum of a lane's value scales that `boost` allows
+  // Power of two on p s, so that it fills half precision: the sum of a lane's value scales times it
+  // is at most kMostScale. Nothing is before the first tile.
+  float boost = INFINITY;
 
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
   uint32_t raise = 16;    // for CutKeyField
 
   __device__ QuantisedWarp(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place) {
-    const int lane = static_cast<int>(threadIdx.x) & 31;
+    uint32_t own = threadIdx.x & 31;
+    PinLane(own);  // what follows is not worth registers while another piece is read
+    const int lane = static_cast<int>(own);
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
     const int first =
         place.part * kQuantisedWarpTokens + (kShared ? ((lane & 2) >> 1) * 16 : 0) + (lane >> 2);
@@ -156,6 +160,8 @@ struct QuantisedWarp {
     }
   }
 
+  __device__ __forceinline__ bool ScalesFit(float sum) const { return sum * boost <= kMostScale; }
+
   // Raises maxima and the boost so that no score is positive and every scale fits. `scale_sum`: of
   // the lane's values.
   __device__ void Rescale(float scale_sum, typename Columns::Scores (&score)[kTiles]) {
@@ -167,13 +173,12 @@ struct QuantisedWarp {
     const float scale = ColumnMax(scale_sum, true);
     float boost_factor = 1;
     bool some = false;
-    if (scale > scale_limit) {
-      // Twice the next power of two; p scale boost stays below kMostLazy 2^11 = 2^15.
+    if (!ScalesFit(scale)) {
+      // Twice the next power of two; p scale boost stays below kMostLazy kMostScale = 2^15.
       const float bounded = fminf(fmaxf(scale, 0x1p-100F), 0x1p100F);
       const uint32_t power = (__float_as_uint(bounded) + 0x007fffffU) & 0x7f800000U;
-      scale_limit = 2 * __uint_as_float(power);
-      const float wanted = 0x1p11F * InversePower(scale_limit);
-      boost_factor = wanted * InversePower(boost);
+      const float wanted = kMostScale / 2 * InversePower(__uint_as_float(power));
+      boost_factor = wanted * InversePower(fminf(boost, 0x1p127F));
       boost = wanted;
     }
 #pragma unroll
@@ -214,7 +219,7 @@ struct QuantisedWarp {
       }
       return total;
     };
-    const bool high = !(exponentiate() <= kMostLazy) || !(scale_sum <= scale_limit);
+    const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scale_sum);
     if (__any_sync(~0U, high)) {
       Rescale(scale_sum, score);
       exponentiate();

@@ -13,17 +13,24 @@
 
 #include "oscar/cuda/decode_limits.h"
 #include "oscar/cuda/mma.cuh"
+#ifdef OSCAR_RACECHECK
+#include "oscar/cuda/decode_ring_named.cuh"
+#endif
 
 namespace oscar {
 
 // Where one side stands in a ring of kStages stages of kStageBytes. Each stage has two barriers:
 // full (the copies have landed) and empty (the readers are done). The barriers of a ring are
 // kStages full ones, then kStages empty ones, kBehind bytes behind the beginning of the memory of
-// the stages.
+// the stages. With OSCAR_RACECHECK both sides wait at barriers that compute-sanitizer's racecheck
+// follows (decode_ring_named.cuh), which copies far less ahead.
 template <int kStages, int kStageBytes, int kBehind>
 struct Ring {
   uint32_t stages;
   uint32_t stage = 0, parity = 0;
+#ifdef OSCAR_RACECHECK
+  NamedRing named;
+#endif
 
   __device__ explicit Ring(uint32_t at) : stages(at) {}
   __device__ __forceinline__ uint32_t Full(uint32_t i) const { return stages + 8 * i + kBehind; }
@@ -31,17 +38,17 @@ struct Ring {
     return stages + 8 * i + (kBehind + 8 * kStages);
   }
 
+#ifdef OSCAR_RACECHECK
+  __device__ void WaitEmpty() { named.WaitEmpty(stage); }
+  __device__ void SignalFull() { named.SignalFull(stage); }
+  __device__ void WaitFull() const { named.WaitFull(stage); }
+  __device__ void SignalEmpty() const { named.SignalEmpty(stage); }
+#else
   // Copying side.
   __device__ __forceinline__ void WaitEmpty() const {
     WaitAtBarrier(Empty(stage), parity ^ 1);
   }
   __device__ __forceinline__ void SignalFull() const { ArriveAfterCopies(Full(stage)); }
-  // Waits until the readers are done with everything that was ever handed over.
-  __device__ void WaitAllEmpty() const {
-    for (uint32_t i = 0; i < kStages; ++i) {
-      WaitAtBarrier(Empty(i), i < stage ? parity : parity ^ 1);
-    }
-  }
   // Computing side.
   __device__ __forceinline__ void WaitFull() const { WaitAtBarrier(Full(stage), parity); }
   // One arrival per warp, after the warp's last read.
@@ -49,6 +56,7 @@ struct Ring {
     __syncwarp();
     if ((threadIdx.x & 31) == 0) ArriveAtBarrier(Empty(stage));
   }
+#endif
 
   // Of the stage's memory, in the block and in shared memory.
   __device__ __forceinline__ uint32_t offset() const { return stage * kStageBytes; }
@@ -71,18 +79,57 @@ struct Rings {
   __device__ explicit Rings(const char* shared)
       : quantised(SharedAddress(shared)), rows(quantised.stages) {
     Pin(quantised.stages);
-    Pin(rows.stages);
+    rows.stages = quantised.stages;  // the same register
   }
 
-  // Sets one barrier up per thread.
-  __device__ void Init() const {
-    const int i = static_cast<int>(threadIdx.x);
-    if (i >= kBarriers) return;
-    const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
-    const bool full =
-        i < 2 * Traits::kStages ? of_tier < Traits::kStages : of_tier < Traits::kRowStages;
-    InitBarrier(quantised.Full(static_cast<uint32_t>(i)),
-                full ? 32 * kCopyWarps : Traits::kWarps);
+  // A warp that reads 2-bit tokens is short of registers: which piece it reads and where it stands in
+  // the other ring stay in shared memory until its last tile. Spilled, they would come from memory
+  // then, with the whole block waiting.
+  __device__ __forceinline__ void Keep(uint32_t piece) const {
+    static_assert(Traits::kRowStages <= 4);
+    StoreShared(Kept(), piece << 3 | rows.parity << 2 | rows.stage);
+    __syncwarp();
+  }
+  __device__ __forceinline__ uint32_t TakeBack() {
+    const uint32_t kept = LoadShared(Kept());
+    rows.stage = kept & 3;
+    rows.parity = kept >> 2 & 1;
+    return kept >> 3;
+  }
+
+  // Waits until the readers are done with everything of a tier that was ever handed over.
+  __device__ __forceinline__ void WaitAllEmpty(Tier tier) {
+    const bool is_rows = tier == Tier::kRows;
+    const uint32_t end = is_rows ? Traits::kRowStages : Traits::kStages;
+#ifdef OSCAR_RACECHECK
+    for (uint32_t i = 0; i < end; ++i) (is_rows ? rows.named : quantised.named).WaitEmpty(i);
+#else
+    const uint32_t stage = is_rows ? rows.stage : quantised.stage;
+    const uint32_t parity = is_rows ? rows.parity : quantised.parity;
+    const uint32_t first = is_rows ? rows.Empty(0) : quantised.Empty(0);
+#pragma unroll 1  // seldom, and what comes behind it is near then
+    for (uint32_t i = 0; i < end; ++i) {
+      WaitAtBarrier(first + 8 * i, i < stage ? parity : parity ^ 1);
+    }
+#endif
+  }
+
+  // By all threads. Each warp sets some barriers up: the lanes of one would take turns.
+  __device__ __forceinline__ void Init() const {
+    if ((threadIdx.x & 31) != 0) return;
+    for (int i = static_cast<int>(threadIdx.x >> 5); i < kBarriers; i += Traits::kThreads / 32) {
+      const int of_tier = i < 2 * Traits::kStages ? i : i - 2 * Traits::kStages;
+      const bool full =
+          i < 2 * Traits::kStages ? of_tier < Traits::kStages : of_tier < Traits::kRowStages;
+      InitBarrier(quantised.Full(static_cast<uint32_t>(i)),
+                  full ? 32 * kCopyWarps : Traits::kWarps);
+    }
+  }
+
+ private:
+  // The warp's word behind the barriers.
+  __device__ __forceinline__ uint32_t Kept() const {
+    return quantised.stages + Traits::kTileBytes + 8 * kBarriers + (threadIdx.x >> 5) * 4;
   }
 };
 

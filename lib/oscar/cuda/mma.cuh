@@ -156,6 +156,14 @@ __device__ __forceinline__ void GrowRegisters() {
 }
 
 // By addresses in shared memory, which take one register.
+__device__ __forceinline__ uint32_t LoadShared(uint32_t at) {
+  uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
+  return x;
+}
+__device__ __forceinline__ void StoreShared(uint32_t at, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
 __device__ __forceinline__ float4 LoadShared4(uint32_t at) {
   float4 x;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
