@@ -1,3 +1,3 @@
-if(OSCAR_TORCH)
+if(TARGET oscar::dump)
   oscar_add_program(oscar-dump LIBRARIES oscar::dump oscar::model oscar::h5)
 endif()
