@@ -5,6 +5,7 @@
 
 #include "linalg/random_matrix.h"
 #include "oscar/core/hash.h"
+#include "oscar/core/parallel.h"
 #include "oscar/core/random.h"
 #include "oscar/stats/sst.h"
 
@@ -32,6 +33,14 @@ class Rows {
       for (int64_t d = 0; d < dim_; ++d) {
         data_[Index(t, head, d)] = ToBFloat16(static_cast<float>(rows(t, d)));
       }
+    }
+  }
+
+  // Adds `offset` to a channel of all tokens.
+  void Shift(int64_t head, int64_t channel, double offset) {
+    for (int64_t t = 0; t < tokens_; ++t) {
+      BFloat16& x = data_[Index(t, head, channel)];
+      x = ToBFloat16(ToFloat(x) + static_cast<float>(offset));
     }
   }
 
@@ -123,6 +132,10 @@ LayerCapture MakeLayer(const SyntheticTrace& spec, size_t index, int64_t tokens)
     const uint64_t basis = 1000 * layer + 10 * head;
     k.Fill(h, k_spectrum, basis, random);
     v.Fill(h, v_spectrum, basis + 1, random);
+    if (spec.key_outlier != 0) {
+      k.Shift(h, (5 + 7 * h) % k_dim, spec.key_outlier);
+      k.Shift(h, (5 + 7 * h + k_dim / 2) % k_dim, -spec.key_outlier);
+    }
     for (int64_t j = h * group; j < (h + 1) * group; ++j) {
       q.Fill(j, k_spectrum, basis, random);
       o.Fill(j, v_spectrum, basis + 1, random);  // stands for attention outputs
@@ -165,7 +178,15 @@ void WriteSynthetic(const SyntheticTrace& spec, const std::filesystem::path& pat
   int64_t tokens = 0;
   for (const int64_t length : spec.lengths) tokens += length;
   TraceWriter writer(path, MakeHeader(spec), /*resume=*/false, /*force=*/true);
-  for (size_t i = 0; i < spec.layers.size(); ++i) writer.WriteLayer(MakeLayer(spec, i, tokens));
+  const auto threads = static_cast<size_t>(spec.threads);
+  for (size_t first = 0; first < spec.layers.size(); first += threads) {
+    std::vector<LayerCapture> made(std::min(threads, spec.layers.size() - first));
+    ParallelFor(static_cast<int64_t>(made.size()), spec.threads, [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      made[at] = MakeLayer(spec, first + at, tokens);
+    });
+    for (const LayerCapture& layer : made) writer.WriteLayer(layer);
+  }
   writer.Finish();
 }
 

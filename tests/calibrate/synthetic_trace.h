@@ -20,7 +20,9 @@ struct SyntheticTrace {
   uint64_t seed = 1;
   double spectrum_range = 100;  // of every covariance
   bool heads_alike = false;     // one covariance for all heads of a layer
+  double key_outlier = 0;       // mean of two channels of every head's keys; the others' is 0
   std::string model_id = "synthetic";
+  int threads = 1;  // layers made at a time
 };
 
 // Writes the trace; moments come from the rows of all tokens.

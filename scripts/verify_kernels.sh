@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Verifies the CUDA kernels, or their CPU twins, on all layers of a made-up model: writes its traces,
+# calibrates one entry with rotations per layer and one per KV head, and runs oscar-verify with
+# several settings of the cache, the first at most positions. Its texts and the record of the first
+# stay in DIR (verify.txt, verify.json), in place of those of an earlier run.
+#
+# usage: scripts/verify_kernels.sh --out DIR [--build-dir DIR] [--device cuda|twin] [--layers N]
+# Exit codes: 0 every gate passed, 1 one did not, 2 wrong usage or a program is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out="" build=build/release device=twin layers=28
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --out) out=$2; shift 2 ;;
+    --build-dir) build=$2; shift 2 ;;
+    --device) device=$2; shift 2 ;;
+    --layers) layers=$2; shift 2 ;;
+    *) echo "verify_kernels.sh: error: unknown argument $1" >&2; exit 2 ;;
+  esac
+done
+[ -n "$out" ] || { echo "verify_kernels.sh: error: --out is missing" >&2; exit 2; }
+for program in bin/oscar-verify bin/oscar-calibrate tests/synthetic_traces; do
+  [ -x "$build/$program" ] || { echo "verify_kernels.sh: error: $build/$program is missing" >&2; exit 2; }
+done
+mkdir -p "$out"
+inputs=$(mktemp -d "$build/verify-inputs.XXXXXX")
+trap 'rm -rf "$inputs"' EXIT
+
+# verify OPTION...: one run; its text goes to verify.txt, after its options. Rows of a made-up model
+# say nothing of how good rotations are, so the gates are those on the kernels.
+failed=0
+verify() {
+  local status=0
+  echo "\$ oscar-verify --zoo layer head --traces held-out.trace.h5 --device $device --gates" \
+    "configs/verify/agreement.json ${*//"$out/"/}" | tee -a "$out/verify.txt"
+  "$build/bin/oscar-verify" --zoo "$inputs/layer" "$inputs/head" --traces "$inputs/held-out.trace.h5" \
+    --device "$device" --gates configs/verify/agreement.json "$@" 2>&1 | tee -a "$out/verify.txt" || status=$?
+  [ "$status" -le 1 ] || exit "$status"
+  [ "$status" -eq 0 ] || failed=1
+}
+
+"$build/tests/synthetic_traces" "$inputs" "$layers"
+for grouping in layer head; do
+  "$build/bin/oscar-calibrate" --traces "$inputs/calibration.trace.h5" --model-name synthetic \
+    --clip 0.96,0.92 --grouping "$grouping" --out "$inputs/$grouping" --quiet >/dev/null
+done
+rm -f "$out/verify.txt"
+verify --positions 64 --report "$out/verify.json" --force
+verify --positions 16 --windows off --scale-dtype f16
+verify --positions 16 --group-size 32 --clip-mode bisect --flush 8
+verify --positions 16 --windows off --group-size 64 --scale-dtype bf16
+exit "$failed"
