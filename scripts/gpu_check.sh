@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # Builds, tests, sanitizes or times the CUDA kernels on a machine with a Hopper GPU; each stage takes
-# less than nine minutes and leaves its results in one folder.
+# less than nine minutes and leaves its results in one folder (docs/cuda.md says what is in it).
 #
-# usage: scripts/gpu_check.sh --stage build|test|sanitize|bench [--out DIR] [--build-dir DIR]
+# usage: scripts/gpu_check.sh --stage build|test|sanitize|verify|bench|steps [--out DIR] [--build-dir DIR]
+#
+#   build     kernels, tests and oscar-verify; beside them, in DIR-torch, an oscar-verify with LibTorch
+#             where that is found with its CUDA part (.deps, CMAKE_PREFIX_PATH or python3's torch)
+#   test      the tests of the kernels
+#   sanitize  compute-sanitizer on them
+#   verify    oscar-verify on all layers of a made-up model (scripts/verify_kernels.sh)
+#   bench     gpu_bench, and the grid of oscar-verify bench
+#   steps     decode steps of whole models; needs the oscar-verify with LibTorch
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stage="" out="" build=build/gpu
@@ -19,34 +27,90 @@ mkdir -p "$out"
 tests=$build/tests
 need() { [ -x "$1" ] || { echo "gpu_check.sh: error: $1 is missing: run --stage build first" >&2; exit 2; }; }
 
+# configure DIR OPTION...: kernels and what belongs to them.
+configure() {
+  local folder=$1 generator=()
+  shift
+  if command -v ninja >/dev/null && [ ! -e "$folder/CMakeCache.txt" ]; then generator=(-G Ninja); fi
+  cmake -S . -B "$folder" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOSCAR_CUDA=ON \
+    -DOSCAR_KERNELS_ONLY=ON "$@"
+}
+
+# The folder of a LibTorch with its CUDA part; nothing where there is none.
+torch_folder() {
+  local folder prefixes
+  local find='import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")'
+  IFS=: read -r -a prefixes <<< "$PWD/.deps/torch/torch:${CMAKE_PREFIX_PATH:-}:$(python3 -c "$find" || true)"
+  for folder in "${prefixes[@]}"; do
+    if [ -e "$folder/lib/libtorch_cuda.so" ]; then echo "$folder"; return; fi
+  done
+}
+
+# build_torch FOLDER: the oscar-verify that the benchmark takes, with the LibTorch of FOLDER.
+build_torch() {
+  configure "$build-torch" -DOSCAR_TORCH=ON -DOSCAR_TORCH_CUDA=ON -DOSCAR_BUILD_TESTS=OFF \
+    -DCMAKE_PREFIX_PATH="$1" && cmake --build "$build-torch" --target oscar-verify -j "$(nproc)"
+}
+
+# ptxas 13.0 encodes a hinted cp.async whose address has a uniform register as an illegal
+# instruction (CopyOnce).
+check_copies() {
+  if ! command -v cuobjdump >/dev/null; then
+    echo "gpu_check.sh: cuobjdump is missing: hinted copies are not checked"
+    return
+  fi
+  local copies wrong
+  cuobjdump -sass "$tests/gpu_test" > "$out/gpu_test.sass"
+  copies=$(grep -cE 'LDGSTS\.E' "$out/gpu_test.sass" || true)
+  wrong=$(grep -cE 'LDGSTS\.E[^[]*\[[^],]*UR' "$out/gpu_test.sass" || true)
+  rm "$out/gpu_test.sass"
+  if [ "$copies" -eq 0 ] || [ "$wrong" -ne 0 ]; then
+    echo "gpu_check.sh: error: $wrong of $copies copies have a uniform register in their address" >&2
+    return 1
+  fi
+}
+
+# The oscar-verify with LibTorch, else the one without.
+bench_program() {
+  if [ -x "$build-torch/bin/oscar-verify" ]; then
+    echo "$build-torch/bin/oscar-verify"
+  else
+    echo "$build/bin/oscar-verify"
+  fi
+}
+
 case "$stage" in
   build)
-    generator=()
-    if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
-    cmake -S . -B "$build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release -DOSCAR_CUDA=ON \
-      -DOSCAR_TORCH=OFF -DOSCAR_KERNELS_ONLY=ON | tail -5
+    failed=0
+    torch=$(torch_folder)
+    if [ -n "$torch" ]; then
+      build_torch "$torch" > "$out/build-torch.log" 2>&1 &
+      torch_build=$!
+    fi
+    configure "$build" -DOSCAR_TORCH=OFF | tail -5
     targets=(gpu_test gpu_golden_test gpu_bench cuda_test cuda_golden_test)
     # The verifier needs some packages more; without them the kernels are checked alone.
-    if cmake --build "$build" --target help | grep -q verify_test; then
+    there=$(cmake --build "$build" --target help)
+    if [[ $there == *verify_test* ]]; then
       targets+=(oscar-verify verify_test)
     else
       echo "gpu_check.sh: Eigen, zlib or CLI11 is missing: without oscar-verify"
     fi
-    cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
-    # ptxas 13.0 encodes a hinted cp.async whose address has a uniform register as an illegal
-    # instruction (CopyOnce).
-    if ! command -v cuobjdump >/dev/null; then
-      echo "gpu_check.sh: cuobjdump is missing: hinted copies are not checked"
+    if [[ $there == *synthetic_traces* ]]; then
+      targets+=(oscar-calibrate synthetic_traces)
     else
-      cuobjdump -sass "$tests/gpu_test" > "$out/gpu_test.sass"
-      copies=$(grep -cE 'LDGSTS\.E' "$out/gpu_test.sass" || true)
-      wrong=$(grep -cE 'LDGSTS\.E[^[]*\[[^],]*UR' "$out/gpu_test.sass" || true)
-      rm "$out/gpu_test.sass"
-      if [ "$copies" -eq 0 ] || [ "$wrong" -ne 0 ]; then
-        echo "gpu_check.sh: error: $wrong of $copies copies have a uniform register in their address" >&2
-        exit 1
-      fi
+      echo "gpu_check.sh: LAPACKE or OpenBLAS is missing: without --stage verify"
     fi
+    cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
+    if [ -z "$torch" ]; then
+      echo "gpu_check.sh: no LibTorch with its CUDA part is found: without PyTorch's columns and --stage steps"
+    elif ! wait "$torch_build"; then
+      tail -5 "$out/build-torch.log"
+      echo "gpu_check.sh: error: oscar-verify does not build with $torch: see $out/build-torch.log" >&2
+      failed=1
+    fi
+    check_copies || failed=1
+    exit "$failed"
     ;;
   test)
     need "$tests/gpu_test"
@@ -107,18 +171,30 @@ case "$stage" in
     done
     exit "$failed"
     ;;
+  verify)
+    scripts/verify_kernels.sh --device cuda --build-dir "$build" --out "$out/verifier"
+    ;;
   bench)
     need "$tests/gpu_bench"
     nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv > "$out/device.csv" || true
     above=0
     "$tests/gpu_bench" | tee "$out/bench.jsonl" || above=$?
-    if [ -x "$build/bin/oscar-verify" ]; then
-      "$build/bin/oscar-verify" bench --force --report "$out/verify-bench.json" | tee "$out/verify-bench.txt"
+    if [ -x "$(bench_program)" ]; then
+      mkdir -p "$out/verifier"
+      "$(bench_program)" bench --batch 1 8 32 64 --context 8K 32K 100K --force \
+        --report "$out/verifier/grid.json" 2>&1 | tee "$out/verifier/grid.txt"
     fi
     exit "$above"
     ;;
+  steps)
+    need "$build-torch/bin/oscar-verify"
+    mkdir -p "$out/verifier"
+    steps=("$build-torch/bin/oscar-verify" bench --shape qwen3-4b qwen3-8b --no-grid --whole-model --force)
+    "${steps[@]}" --batch 1 8 32 --step-context 100K 2>&1 | tee "$out/steps_100K.txt"
+    "${steps[@]}" --report "$out/verifier/steps.json" 2>&1 | tee "$out/verifier/steps.txt"
+    ;;
   *)
-    echo "gpu_check.sh: error: --stage build, test, sanitize or bench" >&2
+    echo "gpu_check.sh: error: --stage build, test, sanitize, verify, bench or steps" >&2
     exit 2
     ;;
 esac
