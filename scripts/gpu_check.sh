@@ -81,18 +81,20 @@ bench_program() {
 
 case "$stage" in
   build)
-    failed=0
-    torch=$(torch_folder)
-    if [ -n "$torch" ]; then
-      build_torch "$torch" > "$out/build-torch.log" 2>&1 &
-      torch_build=$!
-    fi
+    failed=0 torch=""
     configure "$build" -DOSCAR_TORCH=OFF | tail -5
     targets=(gpu_test gpu_golden_test gpu_bench cuda_test cuda_golden_test)
     # The verifier needs some packages more; without them the kernels are checked alone.
     there=$(cmake --build "$build" --target help)
     if [[ $there == *verify_test* ]]; then
       targets+=(oscar-verify verify_test)
+      torch=$(torch_folder)
+      if [ -n "$torch" ]; then
+        build_torch "$torch" > "$out/build-torch.log" 2>&1 &
+        torch_build=$!
+      else
+        echo "gpu_check.sh: no LibTorch with its CUDA part is found: without PyTorch's columns and --stage steps"
+      fi
     else
       echo "gpu_check.sh: Eigen, zlib or CLI11 is missing: without oscar-verify"
     fi
@@ -102,9 +104,7 @@ case "$stage" in
       echo "gpu_check.sh: LAPACKE or OpenBLAS is missing: without --stage verify"
     fi
     cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
-    if [ -z "$torch" ]; then
-      echo "gpu_check.sh: no LibTorch with its CUDA part is found: without PyTorch's columns and --stage steps"
-    elif ! wait "$torch_build"; then
+    if [ -n "$torch" ] && ! wait "$torch_build"; then
       tail -5 "$out/build-torch.log"
       echo "gpu_check.sh: error: oscar-verify does not build with $torch: see $out/build-torch.log" >&2
       failed=1

@@ -5,7 +5,7 @@
 # stay in DIR (verify.txt, verify.json), in place of those of an earlier run.
 #
 # usage: scripts/verify_kernels.sh --out DIR [--build-dir DIR] [--device cuda|twin] [--layers N]
-# Exit codes: 0 every gate passed, 1 one did not, 2 wrong usage or a program is missing.
+# Exit codes: 0 every gate passed, 1 one did not, 2 wrong usage or a program is missing, 3 a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out="" build=build/release device=twin layers=28
