@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Verifies the CUDA kernels, or their CPU twins, on all layers of a made-up model: writes its traces,
 # calibrates one entry with rotations per layer and one per KV head, and runs oscar-verify with
-# several settings of the cache, the first at most positions. Its texts and the record of the first
-# stay in DIR (verify.txt, verify.json), in place of those of an earlier run.
+# several settings of the cache, the first at most positions and with tables by layer. Its texts and the
+# record of the first stay in DIR (verify.txt, verify.json), in place of those of an earlier run.
 #
 # usage: scripts/verify_kernels.sh --out DIR [--build-dir DIR] [--device cuda|twin] [--layers N]
 # Exit codes: 0 every gate passed, 1 one did not, 2 wrong usage or a program is missing, 3 a run failed.
@@ -34,7 +34,8 @@ verify() {
   echo "\$ oscar-verify --zoo layer head --traces held-out.trace.h5 --device $device --gates" \
     "configs/verify/agreement.json ${*//"$out/"/}" | tee -a "$out/verify.txt"
   "$build/bin/oscar-verify" --zoo "$inputs/layer" "$inputs/head" --traces "$inputs/held-out.trace.h5" \
-    --device "$device" --gates configs/verify/agreement.json "$@" 2>&1 | tee -a "$out/verify.txt" || status=$?
+    --device "$device" --gates configs/verify/agreement.json --progress never "$@" 2>&1 |
+    tee -a "$out/verify.txt" || status=$?
   [ "$status" -le 1 ] || exit "$status"
   [ "$status" -eq 0 ] || failed=1
 }
@@ -45,7 +46,7 @@ for grouping in layer head; do
     --clip 0.96,0.92 --grouping "$grouping" --out "$inputs/$grouping" --quiet >/dev/null
 done
 rm -f "$out/verify.txt"
-verify --positions 64 --report "$out/verify.json" --force
+verify --positions 64 --layers --report "$out/verify.json" --force
 verify --positions 16 --windows off --scale-dtype f16
 verify --positions 16 --group-size 32 --clip-mode bisect --flush 8
 verify --positions 16 --windows off --group-size 64 --scale-dtype bf16
