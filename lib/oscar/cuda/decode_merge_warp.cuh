@@ -41,8 +41,12 @@ class MergeWarp {
       Locate();
       // The plan is older than the launches before, the partial results are not.
       WaitForPredecessors();
-      AddItems();
-      if (kOneItem) return;
+      if (!kOneItem) {
+        AddItems();
+      } else {
+        if (count_ > kMergeRounds * kTurn) return AddItems();
+        return AddAtOnce();
+      }
     }
     WaitForPredecessors();
   }
@@ -115,27 +119,33 @@ class MergeWarp {
     next_.pairs = AddressOf(reinterpret_cast<const char*>(p_.partial_sums), row, 8);
     next_.left = OfItem(count_, next_.item) - Group();
   }
+  // Copies a round of the item.
+  __device__ __forceinline__ void CopyRound() {
+    const uint32_t half = static_cast<uint32_t>(kGroups * columns_);
+    const bool pairs = Unit() == 0;
+    const uint32_t units = units_ + next_.slot;
+    const uint32_t to_pairs = pairs_ + next_.slot;
+    CopyAsync<16>(units, next_.o, next_.left > 0);
+    CopyAsync<16>(units + 512, AddressOf(next_.o, half, 4 * kDim), next_.left > kGroups);
+    if (pairs) CopyAsync<8>(to_pairs, next_.pairs, next_.left > 0);
+    if (pairs) {
+      CopyAsync<8>(to_pairs + kGroups * 8, AddressOf(next_.pairs, half, 8), next_.left > kGroups);
+    }
+    const uint32_t turn = static_cast<uint32_t>(kTurn * columns_);
+    next_.o = AddressOf(next_.o, turn, 4 * kDim);
+    next_.pairs = AddressOf(next_.pairs, turn, 8);
+    next_.left -= kTurn;
+    next_.slot = Next(next_.slot);
+  }
+  // Begins the next round, of the next item where this one is done.
   __device__ __forceinline__ void Issue() {
     if (kOneItem ? next_.left + Group() > 0 : next_.item < items_) {
-      const uint32_t half = static_cast<uint32_t>(kGroups * columns_);
-      const bool pairs = Unit() == 0;
-      const uint32_t units = units_ + next_.slot;
-      const uint32_t to_pairs = pairs_ + next_.slot;
-      CopyAsync<16>(units, next_.o, next_.left > 0);
-      CopyAsync<16>(units + 512, AddressOf(next_.o, half, 4 * kDim), next_.left > kGroups);
-      if (pairs) CopyAsync<8>(to_pairs, next_.pairs, next_.left > 0);
-      if (pairs) {
-        CopyAsync<8>(to_pairs + kGroups * 8, AddressOf(next_.pairs, half, 8),
-                     next_.left > kGroups);
-      }
-      const uint32_t turn = static_cast<uint32_t>(kTurn * columns_);
-      next_.o = AddressOf(next_.o, turn, 4 * kDim);
-      next_.pairs = AddressOf(next_.pairs, turn, 8);
-      next_.left -= kTurn;
+      CopyRound();
       if (!kOneItem && next_.left + Group() <= 0 && ++next_.item < items_) Locate();
+    } else {
+      next_.slot = Next(next_.slot);
     }
     CommitCopies();
-    next_.slot = Next(next_.slot);
   }
   __device__ __forceinline__ static uint32_t Next(uint32_t slot) {
     return slot + sizeof(MergeMemory::Round) == sizeof(MergeMemory)
@@ -159,7 +169,7 @@ class MergeWarp {
   }
 
   // Adds the sums of the warps of a team, which has one item, up in its first one; false for others.
-  __device__ __forceinline__ bool AddTeam(MergeSum& sum) {
+  __device__ __forceinline__ bool AddTeam(MergeSum& sum) const {
     WaitCopies<0>();
     constexpr int kMembers = 1 << kShareLog2;
     const Place here;
@@ -201,12 +211,34 @@ class MergeWarp {
         slot = Next(slot);
         left -= kTurn;
       }
-      sum.AddLanes<(1 << kUnitsLog2)>();
-      if constexpr (kShareLog2 > 0) {
-        if (!AddTeam(sum)) continue;
-      }
-      Store(item, sum);
+      Leave(item, sum);
     }
+  }
+
+  // The only item, whose partial results all fit the ring.
+  __device__ __forceinline__ void AddAtOnce() {
+#pragma unroll 1
+    for (int left = count_; left > 0; left -= kTurn) CopyRound();
+    CommitCopies();
+    WaitCopies<0>();
+    __syncwarp();
+    MergeSum sum;
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (int left = count_; left > 0; left -= kTurn) {
+      AddRound(slot, left, sum);
+      slot = Next(slot);
+    }
+    Leave(0, sum);
+  }
+
+  // What the lanes have of an item, and the warps of a team.
+  __device__ __forceinline__ void Leave(int item, MergeSum& sum) const {
+    sum.AddLanes<(1 << kUnitsLog2)>();
+    if constexpr (kShareLog2 > 0) {
+      if (!AddTeam(sum)) return;
+    }
+    Store(item, sum);
   }
 
   __device__ __forceinline__ void Store(int item, const MergeSum& sum) const {
@@ -215,7 +247,7 @@ class MergeWarp {
     const int64_t row = index / kSlices;
     const int slice = index % kSlices;
     const bool some = sum.weight > 0;
-    const float inverse = some ? __frcp_rn(sum.weight) : 0.0F;
+    const float inverse = some ? Reciprocal(sum.weight) : 0.0F;
     if (here.lane >> kUnitsLog2 == 0) {
       const int unit = here.lane & ((1 << kUnitsLog2) - 1);
       const int64_t to = row * kDim + (((slice << kUnitsLog2) + unit) << 2);

@@ -87,6 +87,7 @@ struct Rings {
   // then, with the whole block waiting.
   __device__ __forceinline__ void Keep(uint32_t piece) const {
     static_assert(Traits::kRowStages <= 4);
+    __syncwarp();  // all lanes have read what was kept before
     StoreShared(Kept(), piece << 3 | rows.parity << 2 | rows.stage);
     __syncwarp();
   }

@@ -190,6 +190,13 @@ __device__ __forceinline__ float Exp2(float x) {
   return y;
 }
 
+// 1 / x within one unit in the last place; x is no subnormal number.
+__device__ __forceinline__ float Reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // 1 / x, where x is a power of two between 2^-126 and 2^126.
 __device__ __forceinline__ float InversePower(float x) {
   return __uint_as_float((254U << 23) - __float_as_uint(x));
