@@ -35,12 +35,12 @@ struct DecodeParams {
   float* unrotated;  // [requests, q_heads, dim]: the output before its rotation, if there is one
   int32_t blocks;
   int32_t kv_heads;
-  int32_t group_size;  // query heads per KV head
-  float logit_scale;   // times log2(e)
+  int32_t group_size;                              // query heads per KV head
+  float logit_scale;                               // times log2(e)
   uint32_t code_stride, scale_stride, row_stride;  // bytes of a slot
-  int32_t heads_log2;       // KV heads per block, the most of any plan
-  int32_t groups;           // of channels
-  int32_t head_scale_log2;  // bytes of one head's (scale, zero) of one token
+  int32_t heads_log2;                              // KV heads per block, the most of any plan
+  int32_t groups;                                  // of channels
+  int32_t head_scale_log2;                         // bytes of one head's (scale, zero) of one token
   ScaleKind scale_kind;
   int32_t quantised_slot_log2;  // bytes of a slot number: 2 or 3
   int32_t row_slot_log2;
