@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -222,6 +223,26 @@ TEST(Plan, PiecesCountBesideTheirTokens) {
   const auto bytes = static_cast<double>(shape.cache.QuantisedTokenBytes());
   EXPECT_NEAR(saved, static_cast<double>(kPieceCost) / bytes,
               static_cast<double>(TileTokens(shape, 8, Tier::kQuantised)));
+}
+
+// Row windows are short, but BF16 caches are rows: however long they are, their pieces fit the
+// buffers of a workspace.
+TEST(Plan, PiecesOfLongRowsFitTheCapacity) {
+  constexpr int64_t kMillion = int64_t{1} << 20;
+  for (const auto& [requests, heads, rows] :
+       {std::tuple<size_t, int64_t, int64_t>{1024, 8, kMillion / 4},
+        {1, 1, 100 * kMillion},
+        {128, 8, kMillion},
+        {256, 8, kMillion},
+        {256, 1, 2 * kMillion}}) {
+    const DecodeShape shape = Shape(4 * heads, heads);
+    const std::vector<RequestLengths> lengths(requests, {0, rows});
+    const DecodePlan plan = PlanDecode(shape, lengths, 132);
+    EXPECT_LE(plan.partials(),
+              MaxPieces(static_cast<int64_t>(requests), plan.head_blocks, plan.blocks))
+        << requests << " " << heads << " " << rows;
+    EXPECT_NO_THROW(CheckPlan(plan, shape));
+  }
 }
 
 // The cost of the dearest block.

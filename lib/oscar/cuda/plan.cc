@@ -19,15 +19,21 @@ namespace {
 // 2-bit tokens. Measured.
 constexpr int64_t kHalvedCost = 700 * 1024, kHalvedGain = 20 * 1024;
 
-// Cuts shares of up to kMaxCuts pieces where their sums demand it, longer ones into as many.
+// Cuts shares of up to kMaxCuts pieces where their sums demand it, longer ones into as many; those
+// of rows into up to kMaxRowCuts.
 void LimitPieces(std::vector<Segment>& segments, int64_t blocks) {
-  int64_t tiles = 0;
-  for (const Segment& s : segments) tiles += s.tier == Tier::kQuantised ? s.Tiles() : 0;
-  const int64_t room = kMaxCuts * blocks;
+  int64_t tiles = 0, row_tiles = 0;
+  for (const Segment& s : segments) {
+    (s.tier == Tier::kQuantised ? tiles : row_tiles) += s.Tiles();
+  }
+  const auto share = [&](int64_t all, int64_t cuts) {
+    return (all + cuts * blocks - 1) / (cuts * blocks);
+  };
   for (Segment& s : segments) {
-    s.most_tiles = s.tier == Tier::kQuantised
-                       ? std::max(kMaxQuantisedTiles, (tiles + room - 1) / room)
-                       : std::max<int64_t>(1, kMaxRowTokens / s.tile_tokens);
+    s.most_tiles =
+        s.tier == Tier::kQuantised
+            ? std::max(kMaxQuantisedTiles, share(tiles, kMaxCuts))
+            : std::max({int64_t{1}, kMaxRowTokens / s.tile_tokens, share(row_tiles, kMaxRowCuts)});
   }
 }
 
@@ -173,8 +179,8 @@ int64_t TileTokens(const DecodeShape& shape, int64_t heads, Tier tier) {
 
 int64_t MaxPieces(int64_t requests, int64_t head_blocks, int64_t blocks) {
   // Every segment and every border between blocks opens at most one piece; long shares are cut, for
-  // which there is room up to kMaxCuts pieces of 2-bit tokens and four of rows a block.
-  return 2 * requests * head_blocks + (1 + kMaxCuts + 4) * blocks;
+  // which there is room up to kMaxCuts pieces of 2-bit tokens and kMaxRowCuts of rows a block.
+  return 2 * requests * head_blocks + (1 + kMaxCuts + kMaxRowCuts) * blocks;
 }
 
 int64_t PlanBlocks(const DecodeShape& /*shape*/, int multiprocessors) { return multiprocessors; }

@@ -43,7 +43,7 @@ struct RequestLengths {
 inline constexpr int64_t kMaxQuantisedTiles = 256;
 inline constexpr int64_t kMaxRowTokens = 65536;
 // Pieces that the share of one block is cut into for this: longer shares have longer pieces.
-inline constexpr int64_t kMaxCuts = 6;
+inline constexpr int64_t kMaxCuts = 6, kMaxRowCuts = 4;
 
 enum class Tier : int32_t { kQuantised = 0, kRows = 1 };
 
