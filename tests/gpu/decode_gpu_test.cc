@@ -162,7 +162,8 @@ TEST(DecodeGpu, SplitsOfExactWeightsDoNotMatter) {
     const DecodeResult first = device.Run(whole);
     const DecodeResult reference = Reference(c);
     EXPECT_LE(Compare(first, reference).output, 1e-5) << dim;
-    for (const int32_t tokens : {300, 64, 7}) {
+    // Down to so many partial results that some warps of a team take turns and some do not.
+    for (const int32_t tokens : {300, 64, 7, 5}) {
       const DecodeResult result = device.Run(CutPlan(whole, tokens));
       EXPECT_LE(Compare(result, first).output, 1e-5) << dim << " " << tokens;
       EXPECT_LE(Compare(result, reference).lse, 1e-5) << dim << " " << tokens;
@@ -299,6 +300,16 @@ TEST(DecodeGpu, ValueRotation) {
       }
       c.rotation_per_head = per_head;
       ExpectClose(c, "rotation_" + std::to_string(dim));
+    }
+    // More rows than a multiply takes, the last ones of some, and one query head per rotation.
+    for (const bool per_head : {false, true}) {
+      DecodeCase c(Shape(3, 3, dim), std::vector<RequestLengths>(19, {70, 0}), 17);
+      Random random(18);
+      for (int64_t i = 0; i < (per_head ? 3 : 1) * dim * dim; ++i) {
+        c.v_rotation.push_back(ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(dim))));
+      }
+      c.rotation_per_head = per_head;
+      ExpectClose(c, "rotation_of_many_" + std::to_string(dim));
     }
   }
 }
