@@ -16,6 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 stage="" out="" build=build/gpu
 while [ $# -gt 0 ]; do
+  [ $# -gt 1 ] || { echo "gpu_check.sh: error: $1 has no value or is unknown" >&2; exit 2; }
   case "$1" in
     --stage) stage=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
@@ -23,6 +24,10 @@ while [ $# -gt 0 ]; do
     *) echo "gpu_check.sh: error: unknown argument $1" >&2; exit 2 ;;
   esac
 done
+case "$stage" in
+  build | test | sanitize | verify | bench | steps) ;;
+  *) echo "gpu_check.sh: error: --stage build, test, sanitize, verify, bench or steps" >&2; exit 2 ;;
+esac
 out=${out:-results/gpu-$stage}
 mkdir -p "$out"
 tests=$build/tests
@@ -83,6 +88,7 @@ bench_program() {
 case "$stage" in
   build)
     failed=0 torch=""
+    rm -f "$build-torch/bin/oscar-verify"  # none rather than an old one
     configure "$build" -DOSCAR_TORCH=OFF | tail -5
     configure "$build-race" -DOSCAR_TORCH=OFF -DOSCAR_RACECHECK=ON > "$out/build-race.log"
     targets=(gpu_test gpu_golden_test gpu_bench cuda_test cuda_golden_test)
@@ -105,7 +111,8 @@ case "$stage" in
     else
       echo "gpu_check.sh: LAPACKE or OpenBLAS is missing: without --stage verify"
     fi
-    cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" | tail -3
+    cmake --build "$build" --target "${targets[@]}" -j "$(nproc)" 2>&1 | tee "$out/build.log" |
+      tail -3 || failed=1
     if ! cmake --build "$build-race" --target gpu_test -j "$(nproc)" >> "$out/build-race.log" 2>&1; then
       tail -5 "$out/build-race.log"
       echo "gpu_check.sh: error: gpu_test does not build for racecheck: see $out/build-race.log" >&2
@@ -122,6 +129,7 @@ case "$stage" in
   test)
     need "$tests/gpu_test"
     need "$tests/gpu_golden_test"
+    rm -f "$out"/test-*.log
     # Shards share the device; their references are computed on the CPU and take most of the time.
     shards=$(nproc)
     for ((i = 0; i < shards; ++i)); do
@@ -133,6 +141,8 @@ case "$stage" in
     if [ -x "$tests/verify_test" ]; then
       "$tests/verify_test" --gtest_filter='KernelVerifyTest.*' > "$out/test-verify.log" 2>&1 &
       pids[shards + 1]=$!
+    else
+      echo "gpu_check.sh: $tests/verify_test is missing: without the tests of the verifier"
     fi
     failed=0
     for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
@@ -156,6 +166,7 @@ case "$stage" in
     memory+=":DecodeGpu.SlotOrders:DecodeGpu.OneHot*"
     write="WriteGpu.*"
     # check NAME TOOL PROGRAM FILTER SHARDS: side by side, as are the tests of a filter.
+    rm -f "$out"/sanitize-*.log
     names=() pids=()
     check() {
       local shard
@@ -177,7 +188,10 @@ case "$stage" in
       status=0
       wait "${pids[i]}" || status=$?
       echo "${names[i]}: exit code $status, $(tail -1 "$out/sanitize-${names[i]}.log")"
-      [ "$status" -eq 0 ] || failed=1
+      # Racecheck counts warnings apart, and nothing says that they change its exit code.
+      if [ "$status" -ne 0 ] || ! tail -1 "$out/sanitize-${names[i]}.log" | grep -qE ": 0 (errors|hazards)"; then
+        failed=1
+      fi
     done
     tail -n +1 "$out"/sanitize-*.log > "$out/sanitize.log"
     rm "$out"/sanitize-*.log
@@ -195,6 +209,8 @@ case "$stage" in
       mkdir -p "$out/verifier"
       "$(bench_program)" bench --batch 1 8 32 64 --context 8K 32K 100K --force \
         --report "$out/verifier/grid.json" 2>&1 | tee "$out/verifier/grid.txt"
+    else
+      echo "gpu_check.sh: oscar-verify is missing: without the grid"
     fi
     exit "$above"
     ;;
@@ -204,9 +220,5 @@ case "$stage" in
     steps=("$build-torch/bin/oscar-verify" bench --shape qwen3-4b qwen3-8b --no-grid --whole-model --force)
     "${steps[@]}" --batch 1 8 32 --step-context 100K 2>&1 | tee "$out/steps_100K.txt"
     "${steps[@]}" --report "$out/verifier/steps.json" 2>&1 | tee "$out/verifier/steps.txt"
-    ;;
-  *)
-    echo "gpu_check.sh: error: --stage build, test, sanitize, verify, bench or steps" >&2
-    exit 2
     ;;
 esac

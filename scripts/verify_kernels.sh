@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out="" build=build/release device=twin layers=28
 while [ $# -gt 0 ]; do
+  [ $# -gt 1 ] || { echo "verify_kernels.sh: error: $1 has no value or is unknown" >&2; exit 2; }
   case "$1" in
     --out) out=$2; shift 2 ;;
     --build-dir) build=$2; shift 2 ;;
@@ -40,12 +41,12 @@ verify() {
   [ "$status" -eq 0 ] || failed=1
 }
 
-"$build/tests/synthetic_traces" "$inputs" "$layers"
+rm -f "$out/verify.txt" "$out/verify.json"
+"$build/tests/synthetic_traces" "$inputs" "$layers" || exit 3
 for grouping in layer head; do
   "$build/bin/oscar-calibrate" --traces "$inputs/calibration.trace.h5" --model-name synthetic \
-    --clip 0.96,0.92 --grouping "$grouping" --out "$inputs/$grouping" --quiet >/dev/null
+    --clip 0.96,0.92 --grouping "$grouping" --out "$inputs/$grouping" --quiet >/dev/null || exit 3
 done
-rm -f "$out/verify.txt"
 verify --positions 64 --layers --report "$out/verify.json" --force
 verify --positions 16 --windows off --scale-dtype f16
 verify --positions 16 --group-size 32 --clip-mode bisect --flush 8

@@ -2,6 +2,9 @@
 find_path(LAPACKE_INCLUDE_DIR lapacke.h PATH_SUFFIXES lapacke openblas)
 find_library(LAPACKE_LIBRARY lapacke)
 find_library(LAPACKE_BLAS_LIBRARY openblas)
+# The thread count of OpenBLAS is set through its own header, which Debian keeps beside the others.
+find_path(OSCAR_OPENBLAS_INCLUDE_DIR openblas_config.h
+          PATH_SUFFIXES openblas-pthread openblas-openmp openblas-serial openblas)
 include(CheckCXXSourceCompiles)
 if(LAPACKE_INCLUDE_DIR AND LAPACKE_LIBRARY AND LAPACKE_BLAS_LIBRARY)
   set(CMAKE_REQUIRED_INCLUDES "${LAPACKE_INCLUDE_DIR}")

@@ -89,9 +89,10 @@ class DecodeWorkspace {
 // Two launches on `stream`: partial attention of every piece, and their sums by log-sum-exp; a
 // third where the output is rotated. A kernel launched right before may not write the rotation. No
 // allocation, no synchronisation; deterministic for one plan. Reads the plan from
-// the workspace when it runs; what was launched works with any later plan. Launches that share a
-// workspace must not overlap. Throws Error(kUnsupported) on a shape that the kernels do not handle,
-// Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.
+// the workspace when it runs; what was launched works with any later plan, as long as `inputs` had
+// the tensors of every tier that the plan reads: only those of the present plan are asked for here.
+// Launches that share a workspace must not overlap. Throws Error(kUnsupported) on a shape that the
+// kernels do not handle, Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
                   const DecodeOutputs& outputs, Stream stream);
 
