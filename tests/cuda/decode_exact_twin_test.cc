@@ -4,22 +4,12 @@
 
 #include <vector>
 
+#include "gpu/decode_by_twin.h"
 #include "gpu/decode_exact_cases.h"
 #include "gpu/decode_plans.h"
 
 namespace oscar::test {
 namespace {
-
-DecodeResult Twin(DecodeCase& c, const DecodePlan& plan) {
-  DecodeResult result{std::vector<float>(static_cast<size_t>(c.outputs())),
-                      std::vector<float>(static_cast<size_t>(c.rows()))};
-  DecodeTwin(c.shape, plan, c.HostInputs(), {result.o.data(), DType::kF32, result.lse.data()});
-  return result;
-}
-
-DecodeResult Twin(DecodeCase& c, int64_t blocks) {
-  return Twin(c, PlanDecode(c.shape, c.lengths, blocks));
-}
 
 TEST(DecodeTwin, EveryByteValueInEveryPosition) {
   for (const int64_t dim : {64, 128, 256}) {

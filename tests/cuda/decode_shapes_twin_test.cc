@@ -5,23 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "gpu/decode_by_twin.h"
 #include "gpu/decode_hard_cases.h"
 #include "gpu/decode_plans.h"
 #include "gpu/decode_shape_cases.h"
 
 namespace oscar::test {
 namespace {
-
-DecodeResult Twin(DecodeCase& c, const DecodePlan& plan) {
-  DecodeResult result{std::vector<float>(static_cast<size_t>(c.outputs())),
-                      std::vector<float>(static_cast<size_t>(c.rows()))};
-  DecodeTwin(c.shape, plan, c.HostInputs(), {result.o.data(), DType::kF32, result.lse.data()});
-  return result;
-}
-
-DecodeResult Twin(DecodeCase& c, int64_t blocks) {
-  return Twin(c, PlanDecode(c.shape, c.lengths, blocks));
-}
 
 // The promise of decode.h.
 void ExpectClose(DecodeCase& c, int64_t blocks, const std::string& what) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "gpu/decode_by_twin.h"
 #include "gpu/decode_hard_cases.h"
 #include "gpu/far_slots.h"
 #include "gpu/round_trip.h"
@@ -20,15 +21,6 @@ DecodeShape Shape(int64_t q_heads, int64_t kv_heads, int64_t dim = 128, int64_t 
   shape.cache = {kv_heads, dim, groups, scale};
   shape.q_heads = q_heads;
   return shape;
-}
-
-DecodeResult Twin(DecodeCase& c, int64_t blocks) {
-  DecodeResult result;
-  result.o.resize(static_cast<size_t>(c.outputs()));
-  result.lse.resize(static_cast<size_t>(c.rows()));
-  DecodeTwin(c.shape, PlanDecode(c.shape, c.lengths, blocks), c.HostInputs(),
-             {result.o.data(), DType::kF32, result.lse.data()});
-  return result;
 }
 
 TEST(DecodeTwin, MeetsThePromisedAccuracy) {
