@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/decode_case.h"
+#include "gpu/decode_by_twin.h"
 #include "gpu/rotations.h"
 #include "gpu/write_case.h"
 
@@ -49,10 +49,8 @@ TEST(WriteTwin, RotatesPerLayerAndPerKvHead) {
       c.per_head = per_head;
       c.clip = 0.92;
       Random random(6);
-      std::vector<std::vector<BFloat16>> rotations = {NormalMatrices(random, c.matrices(), dim),
-                                                      SignedHadamards(random, c.matrices(), dim)};
-      if (!per_head) rotations.push_back(PlainHadamard(dim));
-      for (const std::vector<BFloat16>& rotation : rotations) {
+      for (const std::vector<BFloat16>& rotation :
+           RotationsOfEveryKind(random, c.matrices(), dim, per_head)) {
         c.rotation = rotation;
         ExpectRotatedByTwin(c);
         // Quantised, they give the bytes of the rotated rows.
@@ -80,14 +78,6 @@ TEST(WriteTwin, TheIdentityGivesTheBytesOfNoRotation) {
       EXPECT_TRUE(SameRows(found.rows, plain.rows)) << dim;
     }
   }
-}
-
-DecodeResult Twin(DecodeCase& c) {
-  DecodeResult result{std::vector<float>(static_cast<size_t>(c.outputs())),
-                      std::vector<float>(static_cast<size_t>(c.rows()))};
-  DecodeTwin(c.shape, PlanDecode(c.shape, c.lengths, 5), c.HostInputs(),
-             {result.o.data(), DType::kF32, result.lse.data()});
-  return result;
 }
 
 std::vector<BFloat16> TwinBFloat16(DecodeCase& c) {
@@ -133,7 +123,7 @@ TEST(DecodeTwin, RotatesValuesBackPerLayerAndPerKvHead) {
         SCOPED_TRACE(std::to_string(dim) + "/" + std::to_string(group_size) +
                      (per_head ? " per head" : " per layer"));
         // The rotation keeps lengths but for the rounding of its entries: the promise stands.
-        const Distance distance = Compare(Twin(c), expected);
+        const Distance distance = Compare(Twin(c, 5), expected);
         EXPECT_LE(distance.output, 1e-3);
         EXPECT_LE(distance.lse, 1e-5);
         // Two float32 roundings of the output, 2^-24 each, before and after.
@@ -154,7 +144,7 @@ TEST(DecodeTwin, BFloat16OutputIsTheRoundedOutput) {
       c.rotation_per_head = true;
       if (rotated) c.v_rotation = SignedHadamards(random, 2, dim);
       const std::vector<BFloat16> stored = TwinBFloat16(c);
-      const DecodeResult exact = Twin(c), reference = Reference(c);
+      const DecodeResult exact = Twin(c, 5), reference = Reference(c);
       DecodeResult widened{{}, reference.lse};
       for (size_t i = 0; i < stored.size(); ++i) {
         ASSERT_EQ(stored[i].bits, ToBFloat16(exact.o[i]).bits) << dim << " " << i;

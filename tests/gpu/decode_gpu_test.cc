@@ -7,6 +7,7 @@
 
 #include "gpu/decode_exact_cases.h"
 #include "gpu/expect_close.h"
+#include "gpu/rotations.h"
 #include "oscar/core/error.h"
 
 namespace oscar::test {
@@ -141,9 +142,7 @@ TEST(DecodeGpu, ValueRotation) {
       // Two partial results and none; with one rotation, as many as there are blocks.
       DecodeCase c(Shape(8, 2, dim), {{per_head ? 300 : 17000, 20}, {0, 0}}, 15);
       Random random(16);
-      for (int64_t i = 0; i < (per_head ? 2 : 1) * dim * dim; ++i) {
-        c.v_rotation.push_back(ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(dim))));
-      }
+      c.v_rotation = NormalMatrices(random, per_head ? 2 : 1, dim);
       c.rotation_per_head = per_head;
       ExpectClose(c, "rotation_" + std::to_string(dim));
     }
@@ -151,9 +150,7 @@ TEST(DecodeGpu, ValueRotation) {
     for (const bool per_head : {false, true}) {
       DecodeCase c(Shape(3, 3, dim), std::vector<RequestLengths>(19, {70, 0}), 17);
       Random random(18);
-      for (int64_t i = 0; i < (per_head ? 3 : 1) * dim * dim; ++i) {
-        c.v_rotation.push_back(ToBFloat16(static_cast<float>(random.Normal() / std::sqrt(dim))));
-      }
+      c.v_rotation = NormalMatrices(random, per_head ? 3 : 1, dim);
       c.rotation_per_head = per_head;
       ExpectClose(c, "rotation_of_many_" + std::to_string(dim));
     }

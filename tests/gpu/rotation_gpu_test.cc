@@ -72,10 +72,8 @@ TEST(WriteGpu, HardRowsAreRotated) {
         c.clip = 0.96;
         c.KeepEveryThird();
         Random random(6);
-        std::vector<std::vector<BFloat16>> rotations = {NormalMatrices(random, c.matrices(), dim),
-                                                        SignedHadamards(random, c.matrices(), dim)};
-        if (!per_head) rotations.push_back(PlainHadamard(dim));
-        for (const std::vector<BFloat16>& rotation : rotations) {
+        for (const std::vector<BFloat16>& rotation :
+             RotationsOfEveryKind(random, c.matrices(), dim, per_head)) {
           c.rotation = rotation;
           for (const ClipRule rule : {ClipRule::kOrderStatistic, ClipRule::kBisection}) {
             c.rule = rule;

@@ -46,6 +46,16 @@ inline std::vector<BFloat16> NormalMatrices(Random& random, int64_t count, int64
   return matrices;
 }
 
+// One of each kind: as many matrices as heads, or one of a layer, which may be without random
+// signs.
+inline std::vector<std::vector<BFloat16>> RotationsOfEveryKind(Random& random, int64_t count,
+                                                               int64_t dim, bool per_head) {
+  std::vector<std::vector<BFloat16>> kinds = {NormalMatrices(random, count, dim),
+                                              SignedHadamards(random, count, dim)};
+  if (!per_head) kinds.push_back(PlainHadamard(dim));
+  return kinds;
+}
+
 inline std::vector<BFloat16> IdentityMatrices(int64_t count, int64_t dim) {
   std::vector<BFloat16> matrices(static_cast<size_t>(count * dim * dim), BFloat16{0});
   for (int64_t i = 0; i < count * dim; ++i) {
