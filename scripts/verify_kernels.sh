@@ -19,6 +19,7 @@ while [ $# -gt 0 ]; do
     *) echo "verify_kernels.sh: error: unknown argument $1" >&2; exit 2 ;;
   esac
 done
+[[ $layers =~ ^[1-9][0-9]*$ ]] || { echo "verify_kernels.sh: error: --layers $layers: expected a number above 0" >&2; exit 2; }
 [ -n "$out" ] || { echo "verify_kernels.sh: error: --out is missing" >&2; exit 2; }
 for program in bin/oscar-verify bin/oscar-calibrate tests/synthetic_traces; do
   [ -x "$build/$program" ] || { echo "verify_kernels.sh: error: $build/$program is missing" >&2; exit 2; }

@@ -59,15 +59,19 @@ Spread KernelBench::Decode(const DecodeCase& c) {
   const std::vector<BFloat16> rows = NormalRows(outputs, 6, 1);
   const DeviceBuffer q = Uploaded(rows.data(), outputs * 2), o(outputs * 2);
   const DeviceBuffer lse(c.batch * c.shape.q_heads * 4);
-  const int64_t square = c.shape.cache.dim * c.shape.cache.dim;
-  const std::vector<BFloat16> matrix = NormalRows(square, 7, 1 / std::sqrt(c.shape.cache.dim));
-  const DeviceBuffer rotation = Uploaded(matrix.data(), square * 2);
+  DeviceBuffer rotation;
+  if (c.rotated) {
+    const int64_t dim = c.shape.cache.dim;
+    const std::vector<BFloat16> matrix =
+        NormalRows(dim * dim, 7, 1 / std::sqrt(static_cast<double>(dim)));
+    rotation = Uploaded(matrix.data(), dim * dim * 2);
+  }
   stream_.Synchronize();
   const int launches = LaunchesFor(c.Bytes(), CopiesBeyondL2(c.Bytes(), info_.l2_bytes));
   return MeasureLaunches(stream_, launches, kReplays, [&](Stream s, int i) {
     DecodeInputs in = pool.Inputs(c, i);
     in.q = q.As<BFloat16>();
-    if (c.rotated) in.v_rotation = rotation.As<BFloat16>();
+    in.v_rotation = rotation.As<BFloat16>();        // none: not rotated
     in.quantised_settled = in.rows_settled = true;  // nothing writes
     LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
   });

@@ -22,9 +22,9 @@ struct QuantisedWarp {
   static constexpr float kMostScale = 0x1p11F;
 
   Columns columns[kTiles];
-  bool fresh = true;       // no score yet
+  bool fresh = true;  // no score yet
   // Power of two on p s, so that it fills half precision: the sum of a lane's value scales times it
-  // is at most kMostScale. Nothing is before the first tile.
+  // is at most kMostScale. Before the first tile no sum fits, not even zero.
   float boost = INFINITY;
 
   uint32_t key_offset, value_offset;
