@@ -90,7 +90,7 @@ class CodeCopier {
         static_cast<uint32_t>(CodeOffset(token + (lane >> ChunksLog2()), chunk, ChunksLog2()));
     const int row_log2 = ScaleRowLog2<kHeadsLog2>(p);
     const int place = SwizzlesScales<kHeadsLog2>(p)
-                          ? unit ^ ScaleSwizzle<Traits::kSharedColumns>(row_log2, token + own)
+                          ? unit ^ ScaleSwizzle(row_log2, token + own)
                           : unit;
     scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes + ((token + own) << row_log2) +
                                           (place << UnitLog2()));

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "oscar/cuda/decode_limits.h"
-
 namespace oscar {
 
 // A border that ptxas moves no instruction across. Where registers are short it otherwise cuts
@@ -50,19 +48,19 @@ __device__ __forceinline__ int KeyFieldBit(int field) {
   return static_cast<int>(kKeyFieldBits >> (4 * field)) & 15;
 }
 // Field `field` of a word of keys in its place. `raise`: 16.
-__device__ __forceinline__ uint32_t CutKeyField(uint32_t word, int field, uint32_t raise) {
+__device__ __forceinline__ uint32_t CutHalfField(uint32_t word, int field, uint32_t raise) {
   const uint32_t moved = field < 3 ? word * raise : field < 5 ? word : word >> 6;
   return moved & (0x00030003U << KeyFieldBit(field));
 }
 
 // As ForFields, for two sets of words of keys.
 template <bool kBorders, typename Body>
-__device__ __forceinline__ void ForKeyFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
-                                             Body body) {
+__device__ __forceinline__ void ForHalfFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
+                                              Body body) {
   uint32_t w[2][4];
   const auto cut = [&](int field) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) w[i / 4][i % 4] = CutKeyField(r[i / 4][i % 4], field, raise);
+    for (int i = 0; i < 8; ++i) w[i / 4][i % 4] = CutHalfField(r[i / 4][i % 4], field, raise);
   };
   cut(0);
 #pragma unroll
@@ -82,12 +80,47 @@ __device__ __forceinline__ void ForKeyFields(const uint32_t (&r)[2][4], uint32_t
 
 // Keys of 64 channels: words of two 8-token matrices; both parities make one step.
 template <typename Body>
-__device__ __forceinline__ void ForShortKeyFields(uint32_t r0, uint32_t r1, uint32_t raise,
-                                                  Body body) {
+__device__ __forceinline__ void ForShortHalfFields(uint32_t r0, uint32_t r1, uint32_t raise,
+                                                   Body body) {
 #pragma unroll
   for (int field = 0; field < 4; ++field) {
-    body(field, CutKeyField(r0, field, raise), CutKeyField(r1, field, raise),
-         CutKeyField(r0, 4 + field, raise), CutKeyField(r1, 4 + field, raise));
+    body(field, CutHalfField(r0, field, raise), CutHalfField(r1, field, raise),
+         CutHalfField(r0, 4 + field, raise), CutHalfField(r1, 4 + field, raise));
+  }
+}
+
+// Field `field` of four bytes of keys, times 16 (fields 0 and 2) or 64: in unsigned bytes.
+// `raised`: the bytes times 16.
+__device__ __forceinline__ uint32_t CutByteField(uint32_t bytes, uint32_t raised, int field) {
+  return (field < 2 ? raised : bytes) & (field % 2 == 0 ? 0x30303030U : 0xc0c0c0c0U);
+}
+
+// As ForFields, for two sets of 16 tokens and 32 bytes of keys. `raise`: 16.
+template <bool kBorders, typename Body>
+__device__ __forceinline__ void ForByteFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
+                                              Body body) {
+  uint32_t raised[2][4], w[2][4];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    raised[i / 4][i % 4] = r[i / 4][i % 4] * raise;
+    w[i / 4][i % 4] = CutByteField(r[i / 4][i % 4], raised[i / 4][i % 4], 0);
+  }
+#pragma unroll
+  for (int field = 0; field < 4; ++field) {
+    if constexpr (kBorders) EndOfBlock(number);
+    uint32_t now[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      now[i / 4][i % 4] = w[i / 4][i % 4];
+      if (field < 3) {
+        w[i / 4][i % 4] = CutByteField(r[i / 4][i % 4], raised[i / 4][i % 4], field + 1);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t(&a)[4] = now[half];
+      body(half, field, a[0], a[1], a[2], a[3]);
+    }
   }
 }
 

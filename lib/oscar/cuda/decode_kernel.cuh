@@ -44,7 +44,6 @@ struct DecodeBlock {
   static constexpr int kComputing = 32 * Traits::kWarps;
 
   const DecodeParams& p;
-  char* shared;
   Rings<Traits> rings;
 
   // Calls body(piece), which returns the piece as read anew, for the block's pieces of the plan.
@@ -89,13 +88,11 @@ struct DecodeBlock {
 
   // Adds a piece's warps up and writes its partial result.
   template <typename Warp, typename TierRing>
-  __device__ __forceinline__ void Leave(const PlanPiece& piece, TierRing& ring,
-                                        WarpResult<kDim / 16> (&result)[Traits::kColumnTiles]) {
+  __device__ __forceinline__ void Leave(const PlanPiece& piece, TierRing& ring, const Warp& warp) {
     if (piece.tokens == 0) return;
     const WarpPlace place = Place();
     ring.WaitFull();
-    PieceSum<Warp, Traits, kDim>(p, piece, place, HeadsLog2<kHeadsLog2>(p))
-        .Run(result, shared + ring.offset());
+    PieceSum<Warp, Traits, kDim, kGroups, kHeadsLog2>(p, piece, place, ring.address()).Run(warp);
 #ifdef OSCAR_RACECHECK
     // It reports the last reads against copies of the other tier, which wait for SignalEmpty too.
     SynchroniseThreads(kComputing);
@@ -122,9 +119,7 @@ struct DecodeBlock {
     }
     // On its way while the warp finishes.
     const PlanPiece again = ReadPiece(p.pieces + rings.TakeBack());
-    WarpResult<kDim / 16> result[Traits::kColumnTiles];
-    warp.Finish(result);
-    Leave<Warp>(again, rings.quantised, result);
+    Leave(again, rings.quantised, warp);
     return again;
   }
 
@@ -147,8 +142,7 @@ struct DecodeBlock {
       left -= tile_tokens;
     }
     const PlanPiece again = ReadPiece(p.pieces + at);
-    warp.Finish();
-    Leave<Warp>(again, rings.rows, warp.result);
+    Leave(again, rings.rows, warp);
     return again;
   }
 
@@ -194,13 +188,13 @@ __global__ void __launch_bounds__((DecodeTraits<kDim, kCols, kGroups, kHeadsLog2
   const auto run = [&](int heads, auto part) {
     if constexpr (Traits::kMayHalveHeads) {
       if (heads == kHeadsLog2) {
-        part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
+        part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, Rings<Traits>(shared)});
         return;
       }
       using Halved = DecodeBlock<kDim, kCols, kGroups, kHeadsLog2 - 1>;
-      part(Halved{p, shared, Rings<typename Halved::Traits>(shared)});
+      part(Halved{p, Rings<typename Halved::Traits>(shared)});
     } else {
-      part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, shared, Rings<Traits>(shared)});
+      part(DecodeBlock<kDim, kCols, kGroups, kHeadsLog2>{p, Rings<Traits>(shared)});
     }
   };
   if (threadIdx.x < 32 * Traits::kWarps) {

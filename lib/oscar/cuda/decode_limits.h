@@ -24,12 +24,17 @@ inline constexpr int kMergeBlocks =         // that these suffice for, of a mult
     65536 / (32 * kMergeWarps * kMergeRegisters);
 inline constexpr int kMergeSharedBytes = kMergeWarps * kMergeRounds * 1280;
 
-// At which bit of the 16 of an operand a field of the keys' codes stands, four bits per field: 0-3
-// of the even bytes, then 0-3 of the odd ones. Subnormals take bits 0-9. The multiply aligns its 16
-// products and the sum so far by their exponents, with that of the least normal number for
-// subnormals, and drops what lies 25 bits below the largest: next to a query q, what is below
-// 2^-(15 + bit) q. So fields stand as high as two shifts take them: the first three go up by four
-// bits, the last three down by six.
+// At most four query heads per KV head meet the codes of keys as integers times a power of two: in
+// channels of fields 0 and 2 of a byte, multiples of 2^-kFixedBits of the largest power of two in
+// the head's largest number, in the others, of four times that.
+inline constexpr uint32_t kFixedBits = 21;
+
+// More meet them in half precision. At which bit of the 16 of an operand a field of the keys' codes
+// then stands, four bits per field: 0-3 of the even bytes, then 0-3 of the odd ones. Subnormals
+// take bits 0-9. The multiply aligns its 16 products and the sum so far by their exponents, with
+// that of the least normal number for subnormals, and drops what lies 25 bits below the largest:
+// next to a query q, what is below 2^-(15 + bit) q. So fields stand as high as two shifts take
+// them: the first three go up by four bits, the last three down by six.
 inline constexpr uint32_t kKeyFieldBits = 0x86486864;
 // Queries are multiplied by 2^(10 - bit).
 inline constexpr int kKeyFieldTop = 10;
@@ -64,8 +69,8 @@ constexpr bool MayHalveHeads(int64_t dim, int64_t groups, int64_t group_size, in
   return heads_log2 == 3 && MaxHeadsLog2(dim, groups, group_size) == 3;
 }
 
-// Launch limits of one instance. kCols: columns of the matrix multiply that hold query heads, 4
-// (two token tiles share the 8 columns), 8 or 16. kGroupCount: 1, or 4 for 2 and 4 groups per row.
+// Launch limits of one instance. kCols: query heads that columns of the matrix multiply hold, 4
+// (in every other column), 8 or 16. kGroupCount: 1, or 4 for 2 and 4 groups per row.
 // kHeadsLog2: KV heads per block, -1 where only known at run time.
 template <int kDim, int kCols, int kGroupCount, int kHeadsLog2>
 struct DecodeTraits {
@@ -87,7 +92,7 @@ struct DecodeTraits {
                 ((kWarps + kCopyWarps) * kLaunchRegisters + kMergeWarps * kMergeRegisters) * 32 <=
                     65536);
   static constexpr bool kMayHalveHeads = MayHalveHeads(kDim, kGroups, kCols, kHeadsLog2);
-  static constexpr bool kSharedColumns = kCols == 4;
+  static constexpr int kLaneQueries = kCols == 4 ? 1 : 2;  // of eight columns, of a lane
   static constexpr int kColumnWarpsLog2 = ColumnWarps(kDim, kGroups, kCols) - 1;
   static constexpr int kColumnTiles = kCols == 16 && kColumnWarpsLog2 == 0 ? 2 : 1;  // of a warp
 
@@ -109,10 +114,11 @@ struct DecodeTraits {
   static_assert(kStages >= 3 && kRowStages >= 3,
                 "too little shared memory to keep loads in flight");
 
-  // At the end of a piece half of the warps leave the results of a column tile in a stage.
-  static constexpr int kWarpResultBytes = (kDim / 4 + 4) * 32 * 4;
-  static_assert(kWarps / 2 * kWarpResultBytes <= kStageBytes &&
-                    kWarps / 2 * kWarpResultBytes <= kRowStageBytes,
+  // At the end of a piece every warp leaves results of four query heads in a stage: their numbers,
+  // and maxima, sums and sums of zeros.
+  static constexpr int kWarpResultBytes = 4 * (kDim * 4 + (kGroups == 1 ? 16 : 32));
+  static_assert(kWarps * kWarpResultBytes <= kStageBytes &&
+                    kWarps * kWarpResultBytes <= kRowStageBytes,
                 "the results of a piece do not fit a stage");
 
   static constexpr int kTileBytes = kStages * kStageBytes > kRowStages* kRowStageBytes

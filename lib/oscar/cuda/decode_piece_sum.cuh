@@ -1,8 +1,7 @@
 // The sum over the warps of a block at the end of a piece. Device code.
 //
-// The warps of a head add up in pairs until two are left. Those exchange halves of their results, and
-// the lanes of copied columns once more, so that each lane adds up and writes its own share of the
-// partial result.
+// Every warp leaves its results in shared memory, those of four query heads at a time; then each
+// lane adds up some of them over the warps of a head and writes them to the partial result.
 #pragma once
 
 #include "oscar/cuda/decode_ring.cuh"
@@ -11,119 +10,134 @@
 namespace oscar {
 
 // Warp: the kind of warp, which knows the channels of its fragments.
-template <typename Warp, typename Traits, int kDim>
+template <typename Warp, typename Traits, int kDim, int kGroups, int kHeadsLog2>
 class PieceSum {
-  static constexpr bool kShared = Traits::kSharedColumns;
-  static constexpr int kSteps = kDim / 16;
   static constexpr int kThreads = 32 * Traits::kWarps;
-  // What a warp gives away, in units of four numbers a lane; maxima and sums are the last.
-  static constexpr int kGiven = kSteps / 2 + 1;
-  static_assert(Traits::kWarps * kGiven * 512 <= Traits::kStageBytes &&
-                Traits::kWarps * kGiven * 512 <= Traits::kRowStageBytes);
+  // Units of four numbers of a query head, (steps, half, g) of a fragment.
+  static constexpr int kUnits = kDim / 4;
+  static constexpr int kInfo = kGroups == 1 ? 1 : 2;  // max, sum, factor and zeros, by four
+  static constexpr uint32_t kAreaBytes = Traits::kWarpResultBytes;
+  static_assert(kAreaBytes == 4 * (kUnits + kInfo) * 16);
+  // Warps of a head, if known.
+  static constexpr int kParts = kHeadsLog2 < 0
+                                    ? 0
+                                    : Traits::kWarps >> (kHeadsLog2 + Traits::kColumnWarpsLog2);
 
  public:
   __device__ PieceSum(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place,
-                      int heads_log2)
-      : p_(p), piece_(piece), place_(place), heads_log2_(heads_log2) {}
+                      uint32_t scratch)
+      : p_(p), piece_(piece), place_(place), scratch_(scratch) {}
 
-  // By all threads that compute. `results`: of the warp's column tiles; `scratch`: a stage.
-  __device__ __forceinline__ void Run(WarpResult<kSteps> (&results)[Traits::kColumnTiles],
-                                      char* scratch) const {
+  // By all threads that compute; `scratch` is a stage.
+  __device__ __forceinline__ void Run(const Warp& warp) const {
 #pragma unroll
-    for (int tile = 0; tile < Traits::kColumnTiles; ++tile) {
-      if (tile > 0) SynchroniseThreads(kThreads);  // all have taken the last tile's
-      AddUp(results[tile], tile, scratch);
+    for (int i = 0; i < Traits::kColumnTiles * Traits::kLaneQueries; ++i) {
+      if (i > 0) SynchroniseThreads(kThreads);  // all have taken the last ones
+      const int tile = i / Traits::kLaneQueries, c = i % Traits::kLaneQueries;
+      Give(warp, tile, c);
+      SynchroniseThreads(kThreads);
+      Take((place_.columns + tile) * 8 + 4 * c);
     }
   }
 
  private:
-  __device__ __forceinline__ void AddUp(WarpResult<kSteps>& r, int tile, char* scratch) const {
-    r.AddParts(place_, kThreads, scratch);
-    float4* const areas = reinterpret_cast<float4*>(scratch) + (threadIdx.x & 31);
-    float4* const mine = areas + place_.warp * kGiven * 32;
-    if (place_.part == 0) Give<0>(r, mine);
-    if (place_.part == 1) Give<1>(r, mine);
-    SynchroniseThreads(kThreads);
-    const int pair = Traits::kWarps / place_.parts;
-    if (place_.part == 0) Take<0>(r, tile, mine + pair * kGiven * 32);
-    if (place_.part == 1) Take<1>(r, tile, mine - pair * kGiven * 32);
+  __device__ __forceinline__ static uint32_t Lane() { return threadIdx.x & 31; }
+  // Where the unit of a query is in a warp's area: the lanes of four queries meet eight banks.
+  __device__ __forceinline__ static uint32_t UnitAt(uint32_t query, uint32_t unit) {
+    return (query * kUnits + (unit ^ (2 * query))) * 16;
+  }
+  __device__ __forceinline__ static uint32_t InfoAt(uint32_t query) {
+    return (4 * kUnits + query * kInfo) * 16;
   }
 
-  // Part 0 keeps the steps whose bit 1 is 0, part 1 the others.
-  template <int kPart>
-  __device__ __forceinline__ static void Give(const WarpResult<kSteps>& r, float4* area) {
-    area[32 * (kGiven - 1)] = make_float4(r.max[0], r.max[1], r.sum[0], r.sum[1]);
+  __device__ __forceinline__ void Give(const Warp& warp, int tile, int c) const {
+    const uint32_t area = scratch_ + static_cast<uint32_t>(place_.warp) * kAreaBytes;
+    const uint32_t g = Lane() >> 2, query = Lane() & 3;
 #pragma unroll
-    for (int i = 0; i < kSteps / 2; ++i) {
-      const float(&o)[4] = r.o[i / 2 * 4 + 2 * (1 - kPart) + i % 2];
-      area[32 * i] = make_float4(o[0], o[1], o[2], o[3]);
+    for (int i = 0; i < kUnits / 8; ++i) {
+      StoreShared4(area + UnitAt(query, static_cast<uint32_t>(8 * i) + g),
+                   warp.Unit(tile, c, i / 2, i % 2));
+    }
+    float sum, zeros[kGroups];
+    warp.AddLanes(tile, c, sum, zeros);
+    const uint32_t info = area + InfoAt(query);
+    if (kGroups == 1 && g < 2) {
+      StoreShared2(info + 8 * g, g == 0 ? warp.Max(tile, c) : warp.Down(), sum);
+    }
+    if (kGroups > 1 && g == 0) {
+      StoreShared4(info, make_float4(warp.Max(tile, c), sum, warp.Down(), 0));
+      StoreShared4(info + 16, make_float4(zeros[0], zeros[1 % kGroups], zeros[2 % kGroups],
+                                          zeros[3 % kGroups]));
     }
   }
 
-  template <int kPart>
-  __device__ __forceinline__ void Take(const WarpResult<kSteps>& r, int tile,
-                                       const float4* area) const {
-    const float4 other = area[32 * (kGiven - 1)];
-    float top[2], mine[2], theirs[2], sum[2];
+  template <typename Body>
+  __device__ __forceinline__ void ForParts(Body body) const {
+    const uint32_t step = static_cast<uint32_t>(Traits::kWarps / place_.parts);
+    const uint32_t first = scratch_ + (static_cast<uint32_t>(place_.warp) % step) * kAreaBytes;
+    if constexpr (kParts > 0) {
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float other_max = c == 0 ? other.x : other.y;
-      top[c] = fmaxf(r.max[c], other_max);
-      mine[c] = Exp2(r.max[c] - top[c]);
-      theirs[c] = Exp2(other_max - top[c]);
-      sum[c] = r.sum[c] * mine[c] + (c == 0 ? other.z : other.w) * theirs[c];
-    }
-    // By the lowest bit of the step.
-    float kept[2][kSteps / 4][4];
-#pragma unroll
-    for (int i = 0; i < kSteps / 2; ++i) {
-      const float(&o)[4] = r.o[i / 2 * 4 + 2 * kPart + i % 2];
-      const float4 x = area[32 * i];
-      float(&to)[4] = kept[i % 2][i / 2];
-      to[0] = o[0] * mine[0] + x.x * theirs[0];
-      to[1] = o[1] * mine[1] + x.y * theirs[1];
-      to[2] = o[2] * mine[0] + x.z * theirs[0];
-      to[3] = o[3] * mine[1] + x.w * theirs[1];
-    }
-    const int lane = static_cast<int>(threadIdx.x) & 31;
-    const int t = lane & 3;
-    const bool copy = kShared && t >= 2;
-    if constexpr (kShared) AddCopies(kept, copy);
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (kShared) sum[c] += __shfl_xor_sync(~0U, sum[c], 2);
-      const int column = kShared ? 2 * (t & 1) + c : (place_.columns + tile) * 8 + 2 * t + c;
-      if (column >= p_.group_size) continue;
-      const int64_t row =
-          static_cast<int64_t>(piece_.partial) * (p_.group_size << heads_log2_) +
-          place_.head_in_block * p_.group_size + column;
-      float* const out = p_.partial_o + row * kDim;
-      Warp::Store(out, kept[0], c, 2 * kPart + (copy ? 1 : 0));
-      if constexpr (!kShared) Warp::Store(out, kept[1], c, 2 * kPart + 1);
-      if (kPart == 0 && lane < 4 && !copy) {
-        reinterpret_cast<float2*>(p_.partial_sums)[row] = make_float2(top[c], sum[c]);
+      for (uint32_t part = 0; part < kParts; ++part) body(first + part * step * kAreaBytes);
+    } else {
+#pragma unroll 2
+      for (int part = 0; part < place_.parts; ++part) {
+        body(first + static_cast<uint32_t>(part) * step * kAreaBytes);
       }
     }
   }
 
-  // Adds columns 4-7, which belong to the heads of columns 0-3: their lanes end with the odd steps,
-  // those of columns 0-3 with the even ones, all in kept[0].
-  __device__ __forceinline__ static void AddCopies(float (&kept)[2][kSteps / 4][4], bool copy) {
-#pragma unroll
-    for (int j = 0; j < kSteps / 4; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float away = copy ? kept[0][j][i] : kept[1][j][i];
-        const float here = copy ? kept[1][j][i] : kept[0][j][i];
-        kept[0][j][i] = here + __shfl_xor_sync(~0U, away, 2);
-      }
+  // Query heads from `column` on.
+  __device__ __forceinline__ void Take(int column) const {
+    const int count = min(4, p_.group_size - column);
+#pragma unroll 1
+    for (int i = place_.part * 32 + static_cast<int>(Lane()); i < count * kUnits;
+         i += place_.parts * 32) {
+      const auto query = static_cast<uint32_t>(i) / kUnits,
+                 unit = static_cast<uint32_t>(i) % kUnits;
+      TakeUnit(column, query, unit);
     }
+  }
+
+  __device__ __forceinline__ void TakeUnit(int column, uint32_t query, uint32_t unit) const {
+    float top = kNoScore;
+    ForParts([&](uint32_t area) {
+      top = fmaxf(top, __uint_as_float(LoadShared(area + InfoAt(query))));
+    });
+    float sum = 0, zeros[kGroups] = {};
+    float4 x = {0, 0, 0, 0};
+    ForParts([&](uint32_t area) {
+      const float4 info = LoadShared4(area + InfoAt(query));
+      const float4 o = LoadShared4(area + UnitAt(query, unit));
+      const float weight = Exp2(info.x - top);
+      sum = fmaf(weight, info.y, sum);
+      const float factor = weight * info.z;
+      x = {fmaf(factor, o.x, x.x), fmaf(factor, o.y, x.y), fmaf(factor, o.z, x.z),
+           fmaf(factor, o.w, x.w)};
+      if constexpr (kGroups == 1) {
+        zeros[0] = fmaf(factor, info.w, zeros[0]);
+      } else {
+        const float4 z = LoadShared4(area + InfoAt(query) + 16);
+        zeros[0] = fmaf(factor, z.x, zeros[0]);
+        zeros[1 % kGroups] = fmaf(factor, z.y, zeros[1 % kGroups]);
+        zeros[2 % kGroups] = fmaf(factor, z.z, zeros[2 % kGroups]);
+        zeros[3 % kGroups] = fmaf(factor, z.w, zeros[3 % kGroups]);
+      }
+    });
+    const int g = static_cast<int>(unit & 7), half = static_cast<int>(unit >> 3 & 1);
+    const int steps = static_cast<int>(unit >> 4);
+    Warp::Finish(x, zeros, steps, half);
+    const int heads = Traits::kWarps / place_.parts >> Traits::kColumnWarpsLog2;
+    const int64_t row =
+        (static_cast<int64_t>(piece_.partial) * heads + place_.head_in_block) * p_.group_size +
+        column + static_cast<int>(query);
+    Warp::Store(p_.partial_o + row * kDim, x, g, steps, half);
+    if (unit == 0) reinterpret_cast<float2*>(p_.partial_sums)[row] = make_float2(top, sum);
   }
 
   const DecodeParams& p_;
   const PlanPiece& piece_;
   const WarpPlace& place_;
-  int heads_log2_;
+  uint32_t scratch_;
 };
 
 }  // namespace oscar

@@ -1,5 +1,14 @@
-// What one warp does with a tile of 2-bit tokens (see decode_quantised.cuh for the operand maps).
-// Device code.
+// Partial attention over 2-bit tokens: what one warp does with a tile. Device code.
+//
+// A block serves up to eight KV heads; a warp takes one head and 32 tokens of every tile. The codes
+// go to the tensor cores as they lie in the cache, masked to one 2-bit field: for the scores as
+// unsigned bytes (ByteQueries) or, with more than four query heads, as pairs of half-precision
+// numbers (HalfQueries); for the output O^T = V^T P^T in half precision, too, as rows of bytes
+// fetched transposed. All of these are exact.
+//
+// With at most four query heads per KV head every other column of the second multiply is left out.
+// With more than eight a warp takes two column tiles, and every operand cut out of the codes serves
+// both.
 #pragma once
 
 #include "oscar/cuda/decode_copy.cuh"
@@ -11,14 +20,14 @@ namespace oscar {
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct QuantisedWarp {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
-  static constexpr bool kShared = Traits::kSharedColumns;  // columns 4-7 repeat 0-3
   static constexpr int kTiles = Traits::kColumnTiles;
+  static constexpr int kCount = Traits::kLaneQueries;
   static constexpr int kSteps = kDim / 16;
   static constexpr bool kBorders = Traits::kWarps == 16;
-  using Columns = QuantisedColumns<kDim, kGroups, kShared>;
+  using Columns = QuantisedColumns<kDim, kGroups, kCount>;
   // Probabilities of a lane may add up to this much before the maxima are raised.
   static constexpr float kMostLazy = 16;
-  static_assert(kTiles * Columns::kScoreTiles * 4 <= kMostLazy, "raising maxima may not suffice");
+  static_assert(kTiles * kCount * 4 <= kMostLazy, "raising maxima may not suffice");
   static constexpr float kMostScale = 0x1p11F;
 
   Columns columns[kTiles];
@@ -29,21 +38,19 @@ struct QuantisedWarp {
 
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
-  uint32_t raise = 16;    // for CutKeyField
+  uint32_t raise = 16;    // for Queries::Multiply
 
   __device__ QuantisedWarp(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place) {
     uint32_t own = threadIdx.x & 31;
     PinLane(own);  // what follows is not worth registers while another piece is read
     const int lane = static_cast<int>(own);
     const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
-    const int first =
-        place.part * kQuantisedWarpTokens + (kShared ? ((lane & 2) >> 1) * 16 : 0) + (lane >> 2);
+    const int first = place.part * kQuantisedWarpTokens + (lane >> 2);
     scale_offset = static_cast<uint32_t>((first << ScaleRowLog2<kHeadsLog2>(p)) +
                                          place.head_in_block *
                                              (p.scale_kind == ScaleKind::kF32 ? 8 : 4) * p.groups);
     if (SwizzlesScales<kHeadsLog2>(p)) {
-      scale_offset ^=
-          static_cast<uint32_t>(ScaleSwizzle<kShared>(ScaleRowLog2<kHeadsLog2>(p), first) << 4);
+      scale_offset ^= static_cast<uint32_t>(ScaleSwizzle(ScaleRowLog2<kHeadsLog2>(p), first) << 4);
     }
     const int row = lane & 7, matrix = lane >> 3;
     // Rows of the lane in the codes of a tile, and the chunk of the warp's head.
@@ -61,7 +68,7 @@ struct QuantisedWarp {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) {
       const int head = (piece.head_block << heads_log2) + place.head_in_block;
-      rows[c] = Columns::Queries::Row(p, piece.request, head, (place.columns + c) * 8);
+      rows[c] = Columns::Row(p, piece.request, head, (place.columns + c) * 8);
       Pin(rows[c]);
     }
     scale_offset += 2 * Traits::kCodeBytes;
@@ -81,46 +88,6 @@ struct QuantisedWarp {
   // Bytes of the codes of 16 tokens.
   __device__ __forceinline__ static uint32_t SixteenRows(const DecodeParams& p) {
     return 256U << ChunksLog2(p);
-  }
-
-  // Codes times queries of the warp's 32 tokens.
-  __device__ __forceinline__ void MultiplyKeys(
-      const DecodeParams& p, uint32_t stage, typename Columns::Products (&products)[kTiles]) const {
-#pragma unroll
-    for (int i = 0; i < kTiles * 2 * kGroups * 4; ++i) {
-      products[i / 4 / kGroups / 2][i / 4 / kGroups % 2][i / 4 % kGroups][i % 4] = 0;
-    }
-    const auto multiply = [&](int half, int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
-                              uint32_t a3) {
-#pragma unroll
-      for (int c = 0; c < kTiles; ++c) {
-        const uint32_t(&b)[2] = columns[c].q.b[step];
-        MultiplyHalf(products[c][half][field % kGroups], a0, a1, a2, a3, b[0], b[1]);
-      }
-    };
-    if constexpr (kDim == 64) {
-      uint32_t r[4];
-      LoadMatrix4(r, stage + key_offset);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        ForShortKeyFields(r[2 * half], r[2 * half + 1], raise,
-                          [&](int field, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-                            multiply(half, field, field, a0, a1, a2, a3);
-                          });
-      }
-    } else {
-#pragma unroll
-      for (int chunk = 0; chunk < kDim / 128; ++chunk) {
-        uint32_t r[2][4];
-        LoadMatrix4(r[0], (stage + key_offset) ^ (chunk * 32));
-        LoadMatrix4(r[1], (stage + key_offset + SixteenRows(p)) ^ (chunk * 32));
-        ForKeyFields<kBorders>(
-            r, raise, p.blocks,
-            [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
-              multiply(half, chunk * 8 + step, step & 3, a0, a1, a2, a3);
-            });
-      }
-    }
   }
 
   // o += V^T p of 16 tokens; b: p of each column tile as a B operand.
@@ -166,11 +133,10 @@ struct QuantisedWarp {
   // the lane's values.
   __device__ void Rescale(float scale_sum, typename Columns::Scores (&score)[kTiles]) {
     // All maxima before the first is used: their shuffles overlap.
-    float rise[kTiles][2];
+    float rise[kTiles][kCount];
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) Columns::GetRise(fresh, score[c], rise[c]);
-    scale_sum = fmaxf(scale_sum, __shfl_xor_sync(~0U, scale_sum, 1));
-    const float scale = ColumnMax(scale_sum, true);
+    const float scale = ColumnMax(scale_sum);
     float boost_factor = 1;
     bool some = false;
     if (!ScalesFit(scale)) {
@@ -191,14 +157,15 @@ struct QuantisedWarp {
   // One tile of `tile_tokens` tokens, of which `left` exist; at least as many: all.
   __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left,
                                        int tile_tokens) {
-    typename Columns::Products products[kTiles];
-    MultiplyKeys(p, stage, products);
+    typename Columns::Queries::Dots dots[kTiles];
+    Columns::Queries::template Multiply<kBorders>(
+        stage + key_offset, SixteenRows(p), raise,
+        p.blocks, [&](int c) -> const auto& { return columns[c].q; }, dots);
     typename Columns::Scales scales;
-    scales.Load(p, stage + scale_offset, Traits::kScaleBytes,
-                HeadsLog2<kHeadsLog2>(p));
+    scales.Load(p, stage + scale_offset, Traits::kScaleBytes, HeadsLog2<kHeadsLog2>(p));
     typename Columns::Scores score[kTiles];
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) columns[c].GetScores(products[c], scales, score[c]);
+    for (int c = 0; c < kTiles; ++c) columns[c].GetScores(dots[c], scales, score[c]);
     if (left < tile_tokens) {
       EndOfBlock(p.blocks);  // rather a branch than predicates in every tile
       const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
@@ -210,7 +177,7 @@ struct QuantisedWarp {
     // Sums bound every probability and every scale, and take one comparison each.
     const float scale_sum = scales.SumOfValues();
     typename Columns::Scores probability[kTiles];
-    float sums[kTiles][2];
+    float sums[kTiles][kCount];
     const auto exponentiate = [&] {
       float total = Columns::Exponentiate(score[0], probability[0], sums[0]);
 #pragma unroll
@@ -242,11 +209,10 @@ struct QuantisedWarp {
 #pragma unroll
       for (int i = 0; i < kTiles * kGroups * 2; ++i) {
         const int c = i / 2 / kGroups, group = i / 2 % kGroups;
-        const uint32_t weights = b[c][kShared ? 0 : half][group][i % 2];
-        // Shared columns: 4-7 hold the weights of the second half of the tokens.
-        here[c][group][i % 2] =
-            kShared && half == 1 ? __shfl_xor_sync(~0U, weights, 16) : weights;
+        here[c][group][i % 2] = b[c][half][group][i % 2];
       }
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) Columns::CompleteWeights(here[c]);
       AddValues(p, values, half, here);
     }
   }
@@ -256,27 +222,56 @@ struct QuantisedWarp {
     for (int c = 0; c < kTiles; ++c) columns[c].Centre();
   }
 
-  __device__ __forceinline__ void Finish(WarpResult<kSteps> (&result)[kTiles]) {
-    const float down = InversePower(boost);
+  // What PieceSum adds up. The factor of a query's numbers beside 2^(max - largest max):
+  __device__ __forceinline__ float Down() const { return InversePower(boost); }
+  __device__ __forceinline__ float Max(int tile, int c) const {
+    return fresh ? kNoScore : columns[tile].max[c];
+  }
+  // Sums over the lanes of a query: of p, in the lanes with g = 0, and of what goes off the output,
+  // p s z, in those with g = 1; by groups in all lanes.
+  __device__ __forceinline__ void AddLanes(int tile, int c, float& sum,
+                                           float (&zeros)[kGroups]) const {
+    sum = columns[tile].sum[c];
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) columns[c].Finish(fresh, down, result[c]);
+    for (int group = 0; group < kGroups; ++group) zeros[group] = columns[tile].zero[group][c];
+    if constexpr (kGroups == 1) {
+      const bool second = (threadIdx.x & 4) != 0;
+      const float away = second ? sum : zeros[0], here = second ? zeros[0] : sum;
+      float x = here + __shfl_xor_sync(~0U, away, 4);
+      x += __shfl_xor_sync(~0U, x, 8);
+      x += __shfl_xor_sync(~0U, x, 16);
+      sum = zeros[0] = x;
+    } else {
+      sum = ColumnSum(sum);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) zeros[group] = ColumnSum(zeros[group]);
+    }
+  }
+  // Numbers of steps 4 steps + 0..3 in rows 0-7 (half 0) or 8-15: one byte's four fields.
+  __device__ __forceinline__ float4 Unit(int tile, int c, int steps, int half) const {
+    const auto& o = columns[tile].o;
+    const int i = c + 2 * half, s = 4 * steps;
+    return make_float4(o[s][i], o[s + 1][i], o[s + 2][i], o[s + 3][i]);
   }
 
-  // Writes numbers c and c + 2 of steps 4 i + low, x[i], to their channels of a row.
-  template <int kCount>
-  __device__ __forceinline__ static void Store(float* row, const float (&x)[kCount][4], int c,
-                                               int low) {
-    const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
-    float* const at = row + kDim / 4 * low + 2 * g;
-    if constexpr (kDim == 64) {
-      *reinterpret_cast<float2*>(at) = make_float2(x[0][c], x[0][c + 2]);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; i += 2) {
-        *reinterpret_cast<float2*>(at + 16 * i) = make_float2(x[i][c], x[i + 1][c]);
-        *reinterpret_cast<float2*>(at + 16 * i + 16) = make_float2(x[i][c + 2], x[i + 1][c + 2]);
-      }
-    }
+  // The output of what Unit gave row g of (steps, half), summed up: without the factors of the
+  // subnormal codes, their other fields (kWholeBytes) and the zero terms.
+  __device__ __forceinline__ static void Finish(float4& x, const float (&zeros)[kGroups], int steps,
+                                                int half) {
+    if (Columns::kWholeBytes && (kDim == 64 ? half : steps & 1) != 0) x.w -= x.x + x.y + x.z;
+    x.x = fmaf(x.x, 0x1p24F, -zeros[0]);
+    x.y = fmaf(x.y, 0x1p22F, -zeros[kGroups == 1 ? 0 : 1]);
+    x.z = fmaf(x.z, 0x1p20F, -zeros[kGroups == 1 ? 0 : 2]);
+    x.w = fmaf(x.w, 0x1p18F, -zeros[kGroups == 1 ? 0 : 3]);
+  }
+  __device__ __forceinline__ static void Store(float* row, const float4& x, int g, int steps,
+                                               int half) {
+    float* const at =
+        row + (kDim == 64 ? 2 * g + half : (steps >> 1) * 32 + 16 * half + 2 * g + (steps & 1));
+    at[0] = x.x;
+    at[kDim / 4] = x.y;
+    at[kDim / 2] = x.z;
+    at[3 * kDim / 4] = x.w;
   }
 };
 

@@ -58,9 +58,8 @@ struct Ring {
   }
 #endif
 
-  // Of the stage's memory, in the block and in shared memory.
-  __device__ __forceinline__ uint32_t offset() const { return stage * kStageBytes; }
-  __device__ __forceinline__ uint32_t address() const { return stages + offset(); }
+  // Of the stage in shared memory.
+  __device__ __forceinline__ uint32_t address() const { return stages + stage * kStageBytes; }
   __device__ __forceinline__ void Advance() {
     ++stage;
     if (stage == kStages) {

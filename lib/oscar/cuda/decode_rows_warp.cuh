@@ -2,9 +2,10 @@
 //
 // Same division of work as for 2-bit tokens, with 16 tokens per warp and tile: K rows are the A
 // operand of S = K q^T, fetched transposed V rows that of O^T = V^T p^T, both in bf16 with float32
-// sums. To keep the precision of p, it is split into a bf16 number and a bf16 rest. With at most
-// four query heads per KV head the rest travels in columns 4-7 of the same multiply; with more than
-// eight, rows serve two column tiles.
+// sums. Columns 2t and 2t + 1 are those of query heads t and t + 4. To keep the precision of p, it
+// is split into a bf16 number and a bf16 rest. With at most four query heads per KV head both
+// columns belong to head t, and the rest travels in the second one of the same multiply; with more
+// than eight, rows serve two column tiles.
 #pragma once
 
 #include "oscar/cuda/decode_copy.cuh"
@@ -15,13 +16,14 @@ namespace oscar {
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
 struct RowWarp {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
-  static constexpr bool kShared = Traits::kSharedColumns;
+  static constexpr int kCount = Traits::kLaneQueries;
   static constexpr int kTiles = Traits::kColumnTiles;
   static constexpr int kSteps = kDim / 16;
 
   uint32_t q[kTiles][kSteps][2];
-  WarpResult<kSteps> result[kTiles];
-  float p_cur[kTiles][4];  // probabilities of the current tile
+  float o[kTiles][kSteps][4];
+  float max[kTiles][kCount], sum[kTiles][kCount];
+  float p_cur[kTiles][kCount][2];  // probabilities of the current tile
   float scale;
   uint32_t key_row, value_row;  // row offset in the stage
   uint32_t key_chunk, value_chunk, swizzle;
@@ -44,7 +46,7 @@ struct RowWarp {
     WaitForPredecessors();  // nothing before depends on what they write
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const int column = kShared ? (g & 3) : (place.columns + tile) * 8 + g;
+      const int column = (place.columns + tile) * 8 + (g >> 1) + (kCount == 1 ? 0 : 4 * (g & 1));
       const bool present = column < p.group_size;
       const int64_t query =
           (static_cast<int64_t>(piece.request) * p.kv_heads + head) * p.group_size +
@@ -55,7 +57,13 @@ struct RowWarp {
         q[tile][s][0] = present ? *reinterpret_cast<const uint32_t*>(from + 16 * s) : 0;
         q[tile][s][1] = present ? *reinterpret_cast<const uint32_t*>(from + 16 * s + 8) : 0;
       }
-      result[tile].Clear();
+#pragma unroll
+      for (int c = 0; c < kCount; ++c) {
+        max[tile][c] = kNoScore;
+        sum[tile][c] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kSteps; ++i) o[tile][i / 4][i % 4] = 0;
     }
   }
 
@@ -73,21 +81,26 @@ struct RowWarp {
       }
     }
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) Weigh(acc[tile], left, result[tile], p_cur[tile]);
+    for (int tile = 0; tile < kTiles; ++tile) Weigh(tile, acc[tile], left);
   }
 
   __device__ __forceinline__ void AddValues(uint32_t stage) {
-    constexpr int kTerms = kShared ? 1 : 2;
+    constexpr int kTerms = kCount;
     uint32_t b[kTiles][kTerms][2];
-    const bool rest_lane = kShared && (threadIdx.x & 2) != 0;
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
       const int tile = i >> 1, row = i & 1;
-      const float x = p_cur[tile][2 * row], y = p_cur[tile][2 * row + 1];
-      const uint32_t head = PackBFloat16(x, y);
-      const uint32_t rest = PackBFloat16(x - LowBFloat16(head), y - HighBFloat16(head));
-      b[tile][0][row] = TransposeMatrix(rest_lane ? rest : head);
-      if constexpr (!kShared) b[tile][1][row] = TransposeMatrix(rest);
+      const float x = p_cur[tile][0][row];
+      if constexpr (kCount == 1) {
+        const float head = LowBFloat16(PackBFloat16(x, 0));
+        b[tile][0][row] = TransposeMatrix(PackBFloat16(head, x - head));
+      } else {
+        const float y = p_cur[tile][kCount - 1][row];
+        const uint32_t head = PackBFloat16(x, y);
+        b[tile][0][row] = TransposeMatrix(head);
+        b[tile][kTerms - 1][row] =
+            TransposeMatrix(PackBFloat16(x - LowBFloat16(head), y - HighBFloat16(head)));
+      }
     }
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
@@ -96,63 +109,78 @@ struct RowWarp {
 #pragma unroll
       for (int i = 0; i < kTiles * kTerms; ++i) {
         const uint32_t(&f)[2] = b[i / kTerms][i % kTerms];
-        MultiplyBFloat16(result[i / kTerms].o[s], a, f[0], f[1]);
+        MultiplyBFloat16(o[i / kTerms][s], a, f[0], f[1]);
       }
     }
   }
 
-  __device__ __forceinline__ void Finish() {
-    for (WarpResult<kSteps>& r : result) {
-      r.sum[0] = ColumnSum(r.sum[0]);
-      r.sum[1] = ColumnSum(r.sum[1]);
-    }
-  }
-
-  // Writes numbers c and c + 2 of steps 4 i + low, x[i], to their channels of a row.
-  template <int kCount>
-  __device__ __forceinline__ static void Store(float* row, const float (&x)[kCount][4], int c,
-                                               int low) {
-    float* const at = row + 16 * low + ((static_cast<int>(threadIdx.x) & 31) >> 2);
+  // What PieceSum adds up, as of QuantisedWarp.
+  __device__ __forceinline__ static float Down() { return 1; }
+  __device__ __forceinline__ float Max(int tile, int c) const { return max[tile][c]; }
+  __device__ __forceinline__ void AddLanes(int tile, int c, float& total,
+                                           float (&zeros)[kGroups]) const {
+    total = ColumnSum(sum[tile][c]);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      at[64 * i] = x[i][c];
-      at[64 * i + 8] = x[i][c + 2];
-    }
+    for (int group = 0; group < kGroups; ++group) zeros[group] = 0;
+    // The lanes with g = 1 leave the zero.
+    if (kGroups == 1 && (threadIdx.x & 4) != 0) total = 0;
+  }
+  __device__ __forceinline__ float4 Unit(int tile, int c, int steps, int half) const {
+    const auto number = [&](int s) {
+      const float(&x)[4] = o[tile][4 * steps + s];
+      return kCount == 1 ? x[2 * half] + x[2 * half + 1] : x[c + 2 * half];
+    };
+    return make_float4(number(0), number(1), number(2), number(3));
+  }
+  __device__ __forceinline__ static void Finish(float4&, const float (&)[kGroups], int, int) {}
+  __device__ __forceinline__ static void Store(float* row, const float4& x, int g, int steps,
+                                               int half) {
+    float* const at = row + 64 * steps + 8 * half + g;
+    at[0] = x.x;
+    at[16] = x.y;
+    at[32] = x.z;
+    at[48] = x.w;
   }
 
  private:
   // From products to probabilities; `left` tokens of the warp's exist.
-  __device__ __forceinline__ void Weigh(float (&acc)[4], int left, WarpResult<kSteps>& r,
-                                        float (&probability)[4]) const {
+  __device__ __forceinline__ void Weigh(int tile, const float (&acc)[4], int left) {
     const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
+    float score[kCount][2];
     bool high = false;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = g + 8 * (i >> 1);
-      acc[i] = token < left ? acc[i] * scale : -INFINITY;
-      high |= acc[i] - r.max[i & 1] > kLazyBits;
+    for (int i = 0; i < 2 * kCount; ++i) {
+      const int c = i / 2, row = i % 2;
+      score[c][row] = g + 8 * row < left ? acc[c + 2 * row] * scale : -INFINITY;
+      high |= score[c][row] - max[tile][c] > kLazyBits;
     }
-    if (__any_sync(~0U, high)) Rescale(acc, r);
+    if (__any_sync(~0U, high)) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) probability[i] = Exp2(acc[i] - r.max[i & 1]);
-    // Columns 4-7 repeat 0-3: counted once.
-    if (!kShared || (threadIdx.x & 2) == 0) {
-      r.sum[0] += probability[0] + probability[2];
-      r.sum[1] += probability[1] + probability[3];
+      for (int c = 0; c < kCount; ++c) Rescale(tile, c, fmaxf(score[c][0], score[c][1]));
+    }
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) {
+      float(&p)[2] = p_cur[tile][c];
+      p[0] = Exp2(score[c][0] - max[tile][c]);
+      p[1] = Exp2(score[c][1] - max[tile][c]);
+      sum[tile][c] += p[0] + p[1];
     }
   }
 
-  __device__ __forceinline__ static void Rescale(const float (&raw)[4], WarpResult<kSteps>& r) {
+  // `largest`: score of the lane's tokens.
+  __device__ __forceinline__ void Rescale(int tile, int c, float largest) {
+    const float top = ColumnMax(fmaxf(max[tile][c], largest));
+    const float factor = Exp2(max[tile][c] - top);
+    max[tile][c] = top;
+    sum[tile][c] *= factor;
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      const float top = ColumnMax(fmaxf(r.max[c], fmaxf(raw[c], raw[c + 2])), false);
-      const float factor = Exp2(r.max[c] - top);
-      r.max[c] = top;
-      r.sum[c] *= factor;
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        r.o[i][c] *= factor;
-        r.o[i][c + 2] *= factor;
+    for (int s = 0; s < kSteps; ++s) {
+      float(&x)[4] = o[tile][s];
+      x[c] *= factor;
+      x[c + 2] *= factor;
+      if (kCount == 1) {
+        x[1] *= factor;
+        x[3] *= factor;
       }
     }
   }

@@ -37,13 +37,9 @@ __device__ __forceinline__ int CodeOffset(int token, int chunk, int chunks_log2)
 
 // With eight or four heads of one group the (scale, zero) of a token may be four or two 16-byte
 // units; their order in the row depends on the token, so that lanes that read one head of eight
-// tokens meet as many banks as there can be. Those lanes read tokens g, and with shared columns
-// tokens 16 + g too. row_log2: bytes of a row.
-template <bool kSharedColumns>
+// tokens meet as many banks as there can be. row_log2: bytes of a row.
 __device__ __forceinline__ int ScaleSwizzle(int row_log2, int token) {
-  const int second = (token >> 4) & 1;
-  if (row_log2 == 6) return ((token >> 1) & 1) | (kSharedColumns ? 2 * second : 0);
-  return kSharedColumns ? second : (token >> 2) & 1;
+  return row_log2 == 6 ? (token >> 1) & 3 : (token >> 2) & 1;
 }
 template <int kHeadsLog2>
 __device__ __forceinline__ bool SwizzlesScales(const DecodeParams& p) {

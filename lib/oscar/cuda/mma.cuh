@@ -68,6 +68,25 @@ __device__ __forceinline__ void MultiplyHalf(float (&c)[4], uint32_t a0, uint32_
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// c += a b with a [16, 32] unsigned and b [32, 8] signed bytes, four to a word: a0 (g, 4t..),
+// a1 (g + 8, 4t..), a2 (g, 4t + 16..), a3 (g + 8, 4t + 16..), b0 (4t.., g), b1 (4t + 16.., g); c as
+// above.
+__device__ __forceinline__ void MultiplyBytes(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                              uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// The same with the first 16 of the 32, a0, a1 and b0, alone.
+__device__ __forceinline__ void MultiplyShortBytes(int (&c)[4], uint32_t a0, uint32_t a1,
+                                                   uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 "
+      "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a0), "r"(a1), "r"(b0));
+}
+
 __device__ __forceinline__ void MultiplyBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                                  uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -164,6 +183,14 @@ __device__ __forceinline__ uint32_t LoadShared(uint32_t at) {
 __device__ __forceinline__ void StoreShared(uint32_t at, uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
+__device__ __forceinline__ void StoreShared2(uint32_t at, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+}
+__device__ __forceinline__ void StoreShared4(uint32_t at, const float4& x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(x.x), "f"(x.y), "f"(x.z),
+               "f"(x.w)
+               : "memory");
+}
 __device__ __forceinline__ float4 LoadShared4(uint32_t at) {
   float4 x;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -239,11 +266,18 @@ __device__ __forceinline__ float HighBFloat16(uint32_t packed) {
   return __uint_as_float(packed & 0xffff0000U);
 }
 
-// Of each half the number with the larger magnitude, with some sign.
+// Of each half the number with the larger magnitude, with some sign; NaN where there is one.
 __device__ __forceinline__ uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
   uint32_t larger;
-  asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
+  asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(larger) : "r"(a), "r"(b));
   return larger;
+}
+
+// The larger magnitude of a pair, and of those of the four lanes that share a row.
+__device__ __forceinline__ uint32_t LargestOfRow(uint32_t pair) {
+  uint32_t largest = LargerMagnitudes(pair, __byte_perm(pair, 0, 0x1032));
+  largest = LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 1));
+  return LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 2));
 }
 
 // A bf16 number of a pair times a power of two, in one instruction: a float whose low half is zero

@@ -21,9 +21,9 @@ void WriteTwin(const CacheShape& shape, std::span<const WriteJob> jobs);
 void DecodeReference(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                      const DecodeInputs& inputs, const DecodeOutputs& outputs);
 
-// The kernel's factored arithmetic with its roundings (codes times half-precision queries, half-
-// precision probabilities, float32 sums, base-2 exponentials, partial results of the plan's pieces
-// merged by log-sum-exp), apart from the order of sums inside the tensor cores.
+// The kernel's factored arithmetic with its roundings (codes times fixed-point or half-precision
+// queries, half- precision probabilities, float32 sums, base-2 exponentials, partial results of the
+// plan's pieces merged by log-sum-exp), apart from the order of sums inside the tensor cores.
 void DecodeTwin(const DecodeShape& shape, const DecodePlan& plan, const DecodeInputs& inputs,
                 const DecodeOutputs& outputs);
 

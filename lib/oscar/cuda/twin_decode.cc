@@ -13,25 +13,40 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Queries of one KV head in half precision, scaled by a power of two so that the largest is below
-// 2^9, as the kernel holds them.
-struct HalfQuery {
-  std::vector<float> q;  // the rounded values, scale removed
+// A query as the kernel holds it: an integer times a power of two (kFixedBits), or in half
+// precision, scaled by a power of two so that the largest number is below 2^9.
+struct RoundedQuery {
+  std::vector<float> q;
   std::vector<float> group_sum;
-  HalfQuery(const BFloat16* row, const CacheShape& shape) {
+
+  RoundedQuery(const BFloat16* row, const DecodeShape& shape) {
+    const CacheShape& cache = shape.cache;
     float largest = 0;
-    for (int64_t d = 0; d < shape.dim; ++d) largest = std::max(largest, std::abs(ToFloat(row[d])));
-    const int exponent =
-        largest > 0 && std::isfinite(largest) ? std::clamp(8 - std::ilogb(largest), -100, 100) : 0;
-    group_sum.assign(static_cast<size_t>(shape.groups), 0);
-    for (int64_t d = 0; d < shape.dim; ++d) {
-      const int field = static_cast<int>(d / (shape.dim / 4) + 4 * (d % 2));
-      const int up =
-          exponent + kKeyFieldTop - (static_cast<int>(kKeyFieldBits >> (4 * field)) & 15);
-      const float half = ToFloat(ToFloat16(std::ldexp(ToFloat(row[d]), up)));
-      q.push_back(std::ldexp(half, -up));
-      group_sum[static_cast<size_t>(d / (shape.dim / shape.groups))] += q.back();
+    for (int64_t d = 0; d < cache.dim; ++d) largest = std::max(largest, std::abs(ToFloat(row[d])));
+    const bool fixed = shape.GroupSize() <= 4;
+    // What is two steps of bf16 below a power of two counts as that.
+    const int power =
+        largest > 0 && std::isfinite(largest)
+            ? std::ilogb(fixed ? largest + std::ldexp(1.0F, std::ilogb(largest) - 6) : largest)
+            : 8;
+    group_sum.assign(static_cast<size_t>(cache.groups), 0);
+    for (int64_t d = 0; d < cache.dim; ++d) {
+      const float x = ToFloat(row[d]);
+      q.push_back(
+          fixed ? Fixed(x, std::max(power, -92), d / (cache.dim / 4) % 2 != 0)
+                : Half(x, std::clamp(8 - power, -100, 100), d / (cache.dim / 4) + 4 * (d % 2)));
+      group_sum[static_cast<size_t>(d / (cache.dim / cache.groups))] += q.back();
     }
+  }
+
+ private:
+  static float Fixed(float x, int power, bool odd_field) {
+    const int up = static_cast<int>(kFixedBits) - power - (odd_field ? 2 : 0);
+    return std::ldexp(std::nearbyint(std::ldexp(x, up)), -up);
+  }
+  static float Half(float x, int exponent, int64_t field) {
+    const int up = exponent + kKeyFieldTop - (static_cast<int>(kKeyFieldBits >> (4 * field)) & 15);
+    return std::ldexp(ToFloat(ToFloat16(std::ldexp(x, up))), -up);
   }
 };
 
@@ -50,7 +65,7 @@ class FactoredPiece {
   Partial Run(const PlanPiece& piece, int64_t head, int64_t q_row) const {
     const CacheShape& cache = shape_.cache;
     const CacheReader reader(cache, in_);
-    const HalfQuery query(in_.q + q_row * cache.dim, cache);
+    const RoundedQuery query(in_.q + q_row * cache.dim, shape_);
     const float log2_scale = in_.logit_scale * 1.4426950408889634F;
     const auto tokens = static_cast<size_t>(piece.tokens);
     std::vector<float> scores(tokens);
@@ -66,7 +81,7 @@ class FactoredPiece {
 
  private:
   float Score(const CacheReader& reader, const PlanPiece& piece, int64_t token, int64_t head,
-              int64_t q_row, const HalfQuery& query) const {
+              int64_t q_row, const RoundedQuery& query) const {
     const CacheShape& cache = shape_.cache;
     if (piece.tier == Tier::kRows) {
       std::vector<double> x(static_cast<size_t>(cache.dim));
