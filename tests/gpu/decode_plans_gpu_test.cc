@@ -2,6 +2,7 @@
 // graph takes later, and the sums of few and of many partial results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +142,56 @@ TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
       const Distance distance = Compare(device.Result(), Reference(c));
       EXPECT_LE(distance.output, kOutputBound) << lengths.size();
       EXPECT_LE(distance.lse, kLseBound) << lengths.size();
+    }
+  }
+}
+
+// Launches in one graph that add up other results each, of few requests and of more; the workspace
+// goes from one kind of plan to the other and back.
+TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {
+  OSCAR_NEED_DEVICE();
+  std::vector<RequestLengths> many(12, {200, 0});
+  many[0] = {8000, 40};
+  many[1] = {300, 7};
+  DecodeCase c(Shape(32, 8), many, 23);
+  DeviceDecode device(c);
+  std::vector<BFloat16> other = c.q;
+  for (BFloat16& x : other) x = ToBFloat16(-0.5F * ToFloat(x));
+  const DeviceBuffer others = ToDevice(other);
+  const BFloat16* const queries[2] = {device.inputs().q, others.As<BFloat16>()};
+  constexpr int kLaunches = 40;
+  const DeviceBuffer outputs(kLaunches * c.outputs() * 4), lses(kLaunches * c.rows() * 4);
+  device.workspace().Plan(many, device.stream());
+  const DeviceGraph graph(device.stream(), [&](Stream stream) {
+    for (int i = 0; i < kLaunches; ++i) {
+      device.inputs().q = queries[static_cast<size_t>(i % 2)];
+      LaunchDecode(device.workspace(), device.inputs(),
+                   {outputs.As<float>() + i * c.outputs(), DType::kF32,
+                    lses.As<float>() + i * c.rows()},
+                   stream);
+    }
+  });
+  for (const std::ptrdiff_t requests : {2, 12, 1, 12, 2}) {
+    const std::vector<RequestLengths> lengths(many.begin(), many.begin() + requests);
+    device.workspace().Plan(lengths, device.stream());
+    for (int i = 0; i < 3; ++i) graph.Launch(device.stream());
+    device.stream().Synchronize();
+    const std::vector<float> all = FromDevice<float>(outputs, kLaunches * c.outputs());
+    const std::vector<float> all_lses = FromDevice<float>(lses, kLaunches * c.rows());
+    DecodeResult expected[2];
+    for (size_t i = 0; i < 2; ++i) {
+      device.inputs().q = queries[i];
+      expected[i] = device.RunPlanned();
+    }
+    const std::ptrdiff_t rows = requests * c.shape.q_heads;
+    for (int i = 0; i < kLaunches; ++i) {
+      const DecodeResult& want = expected[i % 2];
+      EXPECT_TRUE(std::equal(want.o.begin(), want.o.begin() + rows * c.shape.cache.dim,
+                             all.begin() + i * c.outputs()))
+          << requests << " " << i;
+      EXPECT_TRUE(std::equal(want.lse.begin(), want.lse.begin() + rows,
+                             all_lses.begin() + i * c.rows()))
+          << requests << " " << i;
     }
   }
 }

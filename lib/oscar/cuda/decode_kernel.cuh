@@ -46,16 +46,16 @@ struct DecodeBlock {
   const DecodeParams& p;
   Rings<Traits> rings;
 
-  // Calls body(piece), which returns the piece as read anew, for the block's pieces of the plan.
-  // `following`: of the first one.
+  // Calls body(at), which returns how the piece ends, for the block's pieces of the plan.
+  // `following`: the first one's.
   template <typename Body>
   __device__ __forceinline__ void ForPieces(int following, Body body) {
     uint32_t at = blockIdx.x;
 #pragma unroll 1
-    for (; following >= 0; --following) {
-      const PlanPiece piece = body(at);
-      following = piece.following;
-      at = static_cast<uint32_t>(p.blocks + piece.partial + 1);
+    while (following >= 0) {
+      const PieceEnd end = body(at);
+      following = end.following - 1;
+      at = static_cast<uint32_t>(p.blocks + end.partial + 1);
     }
   }
 
@@ -68,16 +68,17 @@ struct DecodeBlock {
       const int warp = (static_cast<int>(thread) >> 5) - Traits::kWarps;
       const int lane = static_cast<int>(thread) & 31;
       const PlanPiece piece = ReadPiece(p.pieces + at);
-      if (piece.tokens == 0) return piece;
+      const PieceEnd end = {piece.following, piece.partial};
+      if (piece.tokens == 0) return end;
       // The tiers share the memory of their stages.
       if (piece.tier != last) rings.WaitAllEmpty(last);
       last = piece.tier;
       if (piece.tier == Tier::kRows) {
         CopyRowsPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
-        return piece;
+      } else {
+        CopyQuantisedPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
       }
-      CopyQuantisedPiece<Traits, kDim, kHeadsLog2>(p, piece, warp, lane, rings);
-      return piece;
+      return end;
     });
     WaitForPredecessors();
   }
@@ -88,11 +89,10 @@ struct DecodeBlock {
 
   // Adds a piece's warps up and writes its partial result.
   template <typename Warp, typename TierRing>
-  __device__ __forceinline__ void Leave(const PlanPiece& piece, TierRing& ring, const Warp& warp) {
-    if (piece.tokens == 0) return;
+  __device__ __forceinline__ void Leave(int partial, TierRing& ring, const Warp& warp) {
     const WarpPlace place = Place();
     ring.WaitFull();
-    PieceSum<Warp, Traits, kDim, kGroups, kHeadsLog2>(p, piece, place, ring.address()).Run(warp);
+    PieceSum<Warp, Traits, kDim, kGroups, kHeadsLog2>(p, partial, place, ring.address()).Run(warp);
 #ifdef OSCAR_RACECHECK
     // It reports the last reads against copies of the other tier, which wait for SignalEmpty too.
     SynchroniseThreads(kComputing);
@@ -101,36 +101,40 @@ struct DecodeBlock {
     ring.Advance();
   }
 
-  __device__ __forceinline__ PlanPiece Quantised(uint32_t at, const PlanPiece& piece) {
+  __device__ __forceinline__ PieceEnd Quantised(const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
-    rings.Keep(at);
+    rings.Keep({piece.following, piece.partial});
+    if (piece.tokens == 0) return rings.template TakeBack<true>();
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
-    for (int left = piece.tokens; left > 0;) {
+    int left = piece.tokens;
+    for (;;) {
       const int stop = max(left - kCentreTiles * tile_tokens, 0);
-      for (; left > stop; left -= tile_tokens) {
+      do {
         rings.quantised.WaitFull();
         warp.Tile(p, rings.quantised.address(), left, tile_tokens);
         rings.quantised.SignalEmpty();
         rings.quantised.Advance();
-      }
-      if (left > 0) warp.Centre();
+        left -= tile_tokens;
+      } while (left > stop);
+      if (left <= 0) break;
+      warp.Centre();
     }
-    // On its way while the warp finishes.
-    const PlanPiece again = ReadPiece(p.pieces + rings.TakeBack());
-    Leave(again, rings.quantised, warp);
-    return again;
+    const PieceEnd end = rings.template TakeBack<true>();
+    Leave(end.partial, rings.quantised, warp);
+    return end;
   }
 
-  __device__ __forceinline__ PlanPiece Rows(uint32_t at, const PlanPiece& piece) {
+  __device__ __forceinline__ PieceEnd Rows(const PlanPiece& piece) {
     using Warp = RowWarp<kDim, kCols, kGroups, kHeadsLog2>;
+    rings.Keep({piece.following, piece.partial});
     const WarpPlace place = Place();
     Warp warp(p, piece, place);
     int left = piece.tokens - place.part * kRowWarpTokens;
-    const int end = -place.part * kRowWarpTokens;
+    const int last = -place.part * kRowWarpTokens;
     const int tile_tokens = place.parts * kRowWarpTokens;
-    while (left > end) {
+    while (left > last) {
       rings.rows.WaitFull();
       warp.Scores(rings.rows.address(), left);
       rings.rows.SignalEmpty();
@@ -141,9 +145,9 @@ struct DecodeBlock {
       rings.rows.Advance();
       left -= tile_tokens;
     }
-    const PlanPiece again = ReadPiece(p.pieces + at);
-    Leave(again, rings.rows, warp);
-    return again;
+    const PieceEnd end = rings.template TakeBack<false>();
+    Leave(end.partial, rings.rows, warp);
+    return end;
   }
 
   // Has the lines of a piece's queries fetched into the L2 cache, where they are also written: there
@@ -164,8 +168,8 @@ struct DecodeBlock {
     if (following >= 0) FetchQueries(ReadPiece(p.pieces + blockIdx.x));
     ForPieces(following, [&](uint32_t at) {
       const PlanPiece piece = ReadPiece(p.pieces + at);
-      if (piece.tier == Tier::kRows) return Rows(at, piece);
-      return Quantised(at, piece);
+      if (piece.tier == Tier::kRows) return Rows(piece);
+      return Quantised(piece);
     });
   }
 };

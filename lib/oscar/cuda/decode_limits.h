@@ -104,7 +104,7 @@ struct DecodeTraits {
   static constexpr int kWarpRowBytes = kRowWarpTokens * kDim * 2;
   static constexpr int kRowStageBytes = kWarps * kWarpRowBytes;
 
-  static constexpr int kBarrierBytes = 256;
+  static constexpr int kBarrierBytes = 384;
   // A multiprocessor has 228 KiB and keeps one for each of the two blocks.
   static constexpr int kBudget = 226 * 1024 - kMergeSharedBytes - kBarrierBytes;
   static_assert(kBudget + kBarrierBytes <= kSharedBytesPerBlock);
@@ -125,8 +125,8 @@ struct DecodeTraits {
                                         ? kStages* kStageBytes
                                         : kRowStages* kRowStageBytes;
   static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
-  // Full and empty barriers of every stage of either tier, and a word for every computing warp.
-  static_assert(2 * (kStages + kRowStages) * 8 + 4 * kWarps <= kBarrierBytes);
+  // Full and empty barriers of every stage of either tier, and two words for every computing warp.
+  static_assert(2 * (kStages + kRowStages) * 8 + 8 * kWarps <= kBarrierBytes);
 };
 
 }  // namespace oscar

@@ -26,8 +26,10 @@ class MergeWarp {
     const uint32_t memory = SharedAddress(memories + (threadIdx.x >> 5));
     units_ = memory + static_cast<uint32_t>(Lane()) * 16;
     pairs_ = memory + 1024 + static_cast<uint32_t>(Group()) * 8;
+    unit_ = static_cast<uint32_t>(Unit());
     PinLane(units_);
     PinLane(pairs_);
+    PinLane(unit_);
     columns_ = p.group_size << p.plan->heads_log2;
     rows_ = p.plan->requests * p.kv_heads * p.group_size;
   }
@@ -40,6 +42,10 @@ class MergeWarp {
       next_.item = 0;
       Locate();
       // The plan is older than the launches before, the partial results are not.
+      if constexpr (kOneItem) {
+        Pin(next_.o);
+        Pin(next_.pairs);
+      }
       WaitForPredecessors();
       if (!kOneItem) {
         AddItems();
@@ -122,7 +128,7 @@ class MergeWarp {
   // Copies a round of the item.
   __device__ __forceinline__ void CopyRound() {
     const uint32_t half = static_cast<uint32_t>(kGroups * columns_);
-    const bool pairs = Unit() == 0;
+    const bool pairs = unit_ == 0;
     const uint32_t units = units_ + next_.slot;
     const uint32_t to_pairs = pairs_ + next_.slot;
     CopyAsync<16>(units, next_.o, next_.left > 0);
@@ -153,13 +159,13 @@ class MergeWarp {
                : slot + static_cast<uint32_t>(sizeof(MergeMemory::Round));
   }
 
-  // `left`: partial results of the item from the round's first on.
+  // `left`: partial results of the item from the lane's first of the round on.
   __device__ __forceinline__ void AddRound(uint32_t slot, int left, MergeSum& sum) const {
     float2 pair[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       pair[k] = LoadShared2(pairs_ + slot + k * kGroups * 8);
-      if (Group() + k * kGroups >= left) pair[k].x = -INFINITY;
+      if (k * kGroups >= left) pair[k].x = -INFINITY;
     }
     const float base = sum.Raise(fmaxf(sum.max, fmaxf(pair[0].x, pair[1].x)));
 #pragma unroll
@@ -205,7 +211,7 @@ class MergeWarp {
       for (bool more = !kOneItem || left > 0; more; more = left > 0) {
         WaitCopies<kMergeRounds - 1>();
         __syncwarp();
-        AddRound(slot, left, sum);
+        AddRound(slot, left - Group(), sum);
         __syncwarp();
         Issue();
         slot = Next(slot);
@@ -224,9 +230,11 @@ class MergeWarp {
     __syncwarp();
     MergeSum sum;
     uint32_t slot = 0;
+    int mine = count_ - Group();
 #pragma unroll 1
     for (int left = count_; left > 0; left -= kTurn) {
-      AddRound(slot, left, sum);
+      AddRound(slot, mine, sum);
+      mine -= kTurn;
       slot = Next(slot);
     }
     Leave(0, sum);
@@ -271,6 +279,7 @@ class MergeWarp {
   int count_;
   int first_ = 0, items_ = 0;
   uint32_t units_, pairs_;  // the lane's in the first round
+  uint32_t unit_;           // of the item, the lane's
   // The round copied next.
   struct {
     const char *o, *pairs;

@@ -24,9 +24,9 @@ class PieceSum {
                                     : Traits::kWarps >> (kHeadsLog2 + Traits::kColumnWarpsLog2);
 
  public:
-  __device__ PieceSum(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place,
-                      uint32_t scratch)
-      : p_(p), piece_(piece), place_(place), scratch_(scratch) {}
+  // `partial`: where the piece's result goes.
+  __device__ PieceSum(const DecodeParams& p, int partial, const WarpPlace& place, uint32_t scratch)
+      : p_(p), partial_(partial), place_(place), scratch_(scratch) {}
 
   // By all threads that compute; `scratch` is a stage.
   __device__ __forceinline__ void Run(const Warp& warp) const {
@@ -43,6 +43,7 @@ class PieceSum {
  private:
   __device__ __forceinline__ static uint32_t Lane() { return threadIdx.x & 31; }
   // Where the unit of a query is in a warp's area: the lanes of four queries meet eight banks.
+  // Units eight apart keep their distance.
   __device__ __forceinline__ static uint32_t UnitAt(uint32_t query, uint32_t unit) {
     return (query * kUnits + (unit ^ (2 * query))) * 16;
   }
@@ -53,10 +54,10 @@ class PieceSum {
   __device__ __forceinline__ void Give(const Warp& warp, int tile, int c) const {
     const uint32_t area = scratch_ + static_cast<uint32_t>(place_.warp) * kAreaBytes;
     const uint32_t g = Lane() >> 2, query = Lane() & 3;
+    const uint32_t first = area + UnitAt(query, g);
 #pragma unroll
     for (int i = 0; i < kUnits / 8; ++i) {
-      StoreShared4(area + UnitAt(query, static_cast<uint32_t>(8 * i) + g),
-                   warp.Unit(tile, c, i / 2, i % 2));
+      StoreShared4(first + 128 * i, warp.Unit(tile, c, i / 2, i % 2));
     }
     float sum, zeros[kGroups];
     warp.AddLanes(tile, c, sum, zeros);
@@ -127,15 +128,15 @@ class PieceSum {
     const int steps = static_cast<int>(unit >> 4);
     Warp::Finish(x, zeros, steps, half);
     const int heads = Traits::kWarps / place_.parts >> Traits::kColumnWarpsLog2;
-    const int64_t row =
-        (static_cast<int64_t>(piece_.partial) * heads + place_.head_in_block) * p_.group_size +
-        column + static_cast<int>(query);
-    Warp::Store(p_.partial_o + row * kDim, x, g, steps, half);
+    const auto row =
+        static_cast<uint32_t>((partial_ * heads + place_.head_in_block) * p_.group_size + column +
+                              static_cast<int>(query));
+    Warp::Store(p_.partial_o + static_cast<uint64_t>(row) * kDim, x, g, steps, half);
     if (unit == 0) reinterpret_cast<float2*>(p_.partial_sums)[row] = make_float2(top, sum);
   }
 
   const DecodeParams& p_;
-  const PlanPiece& piece_;
+  int partial_;
   const WarpPlace& place_;
   uint32_t scratch_;
 };

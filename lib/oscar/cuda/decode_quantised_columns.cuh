@@ -36,10 +36,10 @@ struct QuantisedColumns {
   // Heads that there are not have those of the first one of all: nobody reads their results.
   __device__ __forceinline__ static const char* Row(const DecodeParams& p, int request, int head,
                                                     int first) {
-    const int column = first + Queries::Column(), t = static_cast<int>(threadIdx.x) & 3;
+    const int column = first + Queries::Column();
     const int64_t row = (static_cast<int64_t>(request) * p.kv_heads + head) * p.group_size +
                         (column < p.group_size ? column : 0);
-    return reinterpret_cast<const char*>(p.q + row * kDim + 4 * t);
+    return reinterpret_cast<const char*>(p.q + row * kDim + Queries::Channel());
   }
 
   __device__ __forceinline__ void Start(const DecodeParams& p, const char* row) {

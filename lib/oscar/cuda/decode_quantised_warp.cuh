@@ -15,6 +15,8 @@
 #include "oscar/cuda/decode_fields.cuh"
 #include "oscar/cuda/decode_quantised_columns.cuh"
 
+#include <type_traits>
+
 namespace oscar {
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
@@ -161,21 +163,24 @@ struct QuantisedWarp {
     Columns::Queries::template Multiply<kBorders>(
         stage + key_offset, SixteenRows(p), raise,
         p.blocks, [&](int c) -> const auto& { return columns[c].q; }, dots);
+    // With registers to keep the products, infinite zeros are seen to where they turn up.
+    constexpr bool kLimit = kCount > 1;
     typename Columns::Scales scales;
-    scales.Load(p, stage + scale_offset, Traits::kScaleBytes, HeadsLog2<kHeadsLog2>(p));
     typename Columns::Scores score[kTiles];
+    const auto get_scores = [&](auto limit) {
+      scales.template Load<limit.value>(p, stage + scale_offset, Traits::kScaleBytes,
+                                        HeadsLog2<kHeadsLog2>(p));
 #pragma unroll
-    for (int c = 0; c < kTiles; ++c) columns[c].GetScores(dots[c], scales, score[c]);
-    if (left < tile_tokens) {
+      for (int c = 0; c < kTiles; ++c) columns[c].GetScores(dots[c], scales, score[c]);
+      if (left >= tile_tokens) return;
       EndOfBlock(p.blocks);  // rather a branch than predicates in every tile
       const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
 #pragma unroll
       for (int c = 0; c < kTiles; ++c) {
         Columns::Mask(left - place.part * kQuantisedWarpTokens, score[c]);
       }
-    }
-    // Sums bound every probability and every scale, and take one comparison each.
-    const float scale_sum = scales.SumOfValues();
+    };
+    get_scores(std::bool_constant<kLimit>());
     typename Columns::Scores probability[kTiles];
     float sums[kTiles][kCount];
     const auto exponentiate = [&] {
@@ -186,9 +191,15 @@ struct QuantisedWarp {
       }
       return total;
     };
-    const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scale_sum);
+    // Sums bound every probability and every scale, and take one comparison each.
+    const float total = exponentiate();
+    const bool high = !(total <= kMostLazy) || !ScalesFit(scales.value_sum);
     if (__any_sync(~0U, high)) {
-      Rescale(scale_sum, score);
+      if (!kLimit && p.scale_kind == ScaleKind::kF16 &&
+          __any_sync(~0U, isnan(total) || isnan(scales.value_sum))) {
+        get_scores(std::true_type());
+      }
+      Rescale(scales.value_sum, score);
       exponentiate();
     }
 

@@ -31,12 +31,18 @@ struct ByteQueries {
   __device__ __forceinline__ static int Column() {
     return (static_cast<int>(threadIdx.x) & 31) >> 3;
   }
+  // The first channel of what it loads.
+  __device__ __forceinline__ static int Channel() {
+    const int lane = static_cast<int>(threadIdx.x);
+    return 4 * (lane & 3) + ((lane & 4) != 0 ? 16 * Sixteen(0, 1) : 0);
+  }
 
-  // `row`: of the lane's query, from channel 4t on.
+  // `row`: of the lane's query, from Channel() on. Of the two lanes that hold digits of one query,
+  // each converts the channels of one of the two words of a step, and gives the other its digits.
   __device__ __forceinline__ void Load(const DecodeParams& p, const char* row) {
-    uint2 raw[kDim / 16];
+    uint2 raw[kSteps];
 #pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) raw[i] = LoadGlobal2(row + 32 * i);
+    for (int step = 0; step < kSteps; ++step) raw[step] = LoadGlobal2(row + 32 * Sixteen(step, 0));
     const float down =
         __shfl_sync(~0U, Convert(raw) * p.logit_scale, 8 * (static_cast<int>(threadIdx.x) & 3));
     factor[0] = down * 0x1p-4F;
@@ -114,21 +120,21 @@ struct ByteQueries {
   }
   __device__ __forceinline__ static constexpr bool IsOddField(int step) { return step % 2 != 0; }
 
-  // The row's digits; what an integer is worth.
-  __device__ __forceinline__ float Convert(const uint2 (&raw)[kDim / 16]) {
+  // One digit of four numbers.
+  __device__ __forceinline__ static uint32_t Digits(const uint32_t (&x)[4], uint32_t pair) {
+    return __byte_perm(__byte_perm(x[0], x[1], pair), __byte_perm(x[2], x[3], pair), 0x5410);
+  }
+
+  // The digits of a row, of which the lane has one word of every step; what an integer is worth.
+  __device__ __forceinline__ float Convert(const uint2 (&raw)[kSteps]) {
+    const bool second = (threadIdx.x & 4) != 0;
     const uint32_t largest = LargestMagnitude(raw);
     // The upper digit must not reach 64, so that what is just below a power of two counts as that.
     const uint32_t exponent = max((largest + 0x00020000U) & 0x7f800000U, 35U << 23);
     const float up = __uint_as_float(((254U + kFixedBits) << 23) - exponent);
-    const bool middle = (threadIdx.x & 4) != 0;  // an odd column
-    const uint32_t digit = middle ? 0x51U : 0x62U;
-    // The middle digit comes plus 128, the high one plus 64, which leaves it seven bits.
-    const uint32_t plus = middle ? 0x80808080U : 0x40404040U;
-    const uint32_t sign = middle ? 0 : 0x40404040U;
 #pragma unroll
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      const int step = i / 2, half = i % 2;
-      const uint2 four = raw[Sixteen(step, half)];
+    for (int step = 0; step < kSteps; ++step) {
+      const uint2 four = raw[step];
       const float power = IsOddField(step) ? up * 0.25F : up;
       // The low bits of these sums are the integer plus 2^15 + 2^7.
       constexpr float kRound = 0x1.8p23F + 0x8080;
@@ -136,13 +142,17 @@ struct ByteQueries {
                              __float_as_uint(ScaleHighBFloat16(four.x, power) + kRound),
                              __float_as_uint(ScaleLowBFloat16(four.y, power) + kRound),
                              __float_as_uint(ScaleHighBFloat16(four.y, power) + kRound)};
-      const uint32_t upper =
-          __byte_perm(__byte_perm(x[0], x[1], digit), __byte_perm(x[2], x[3], digit), 0x5410) ^
-          plus;
-      b[0][step][half] = upper | (upper & sign) << 1;
-      b[1][step][half] =
-          __byte_perm(__byte_perm(x[0], x[1], 0x40), __byte_perm(x[2], x[3], 0x40), 0x5410) ^
-          0x80808080U;
+      // The lower digits come plus 128, the high one plus 64, which leaves it seven bits.
+      const uint32_t low = Digits(x, 0x40) ^ 0x80808080U, middle = Digits(x, 0x51) ^ 0x80808080U;
+      uint32_t high = Digits(x, 0x62) ^ 0x40404040U;
+      high |= (high & 0x40404040U) << 1;
+      // Even columns hold high digits, odd ones the middle.
+      const uint32_t other = __shfl_xor_sync(~0U, second ? high : middle, 4);
+      b[0][step][0] = second ? other : high;
+      b[0][step][1] = second ? middle : other;
+      // Odd columns are left out.
+      b[1][step][0] = low;
+      b[1][step][1] = __shfl_xor_sync(~0U, low, 4);
     }
     // No number if a channel is none, or infinite.
     return (largest & 0x7f800000U) == 0x7f800000U ? __uint_as_float(0x7fffffffU)
@@ -150,12 +160,13 @@ struct ByteQueries {
   }
 
   // The largest magnitude of the lanes that share a row, as a float; NaN if there is one.
-  __device__ __forceinline__ static uint32_t LargestMagnitude(const uint2 (&raw)[kDim / 16]) {
+  __device__ __forceinline__ static uint32_t LargestMagnitude(const uint2 (&raw)[kSteps]) {
     uint32_t largest = LargerMagnitudes(raw[0].x, raw[0].y);
 #pragma unroll
-    for (int i = 1; i < kDim / 16; ++i) {
+    for (int i = 1; i < kSteps; ++i) {
       largest = LargerMagnitudes(LargerMagnitudes(largest, raw[i].x), raw[i].y);
     }
+    largest = LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 4));
     return LargestOfRow(largest) & 0x7fff0000U;
   }
 

@@ -26,8 +26,12 @@ struct HalfQueries {
     const int g = (static_cast<int>(threadIdx.x) & 31) >> 2;
     return (g >> 1) + 4 * (g & 1);
   }
+  // The first channel of what it loads.
+  __device__ __forceinline__ static int Channel() {
+    return 4 * (static_cast<int>(threadIdx.x) & 3);
+  }
 
-  // `row`: of the lane's query, from channel 4t on. Channels of step s: field i = s % 4 of bytes 4t
+  // `row`: of the lane's query, from Channel() on. Channels of step s: field i = s % 4 of bytes 4t
   // + parity, 4t + 2 + parity (and 16 on), 64 channels: both parities in one step, steps are
   // fields.
   __device__ __forceinline__ void Load(const DecodeParams& p, const char* row) {

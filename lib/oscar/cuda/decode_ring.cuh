@@ -69,6 +69,12 @@ struct Ring {
   }
 };
 
+// Of a piece: those of the block behind it, and where its partial result goes, which is also its own
+// place in the plan.
+struct PieceEnd {
+  int following, partial;
+};
+
 template <typename Traits>
 struct Rings {
   static constexpr int kBarriers = 2 * (Traits::kStages + Traits::kRowStages);
@@ -81,20 +87,25 @@ struct Rings {
     rows.stages = quantised.stages;  // the same register
   }
 
-  // A warp that reads 2-bit tokens is short of registers: which piece it reads and where it stands in
-  // the other ring stay in shared memory until its last tile. Spilled, they would come from memory
-  // then, with the whole block waiting.
-  __device__ __forceinline__ void Keep(uint32_t piece) const {
+  // A warp that computes is short of registers: what it needs of a piece at its end, and where it
+  // stands in the other ring, stay in shared memory until its last tile. Spilled, or read once more,
+  // they would come from memory then, with the whole block waiting.
+  __device__ __forceinline__ void Keep(const PieceEnd& end) const {
     static_assert(Traits::kRowStages <= 4);
     __syncwarp();  // all lanes have read what was kept before
-    StoreShared(Kept(), piece << 3 | rows.parity << 2 | rows.stage);
+    StoreSharedWords(Kept(), static_cast<uint32_t>(end.following) << 3 | rows.parity << 2 | rows.stage,
+                     static_cast<uint32_t>(end.partial));
     __syncwarp();
   }
-  __device__ __forceinline__ uint32_t TakeBack() {
-    const uint32_t kept = LoadShared(Kept());
-    rows.stage = kept & 3;
-    rows.parity = kept >> 2 & 1;
-    return kept >> 3;
+  // kRows: the other ring, of rows, as well.
+  template <bool kRows>
+  __device__ __forceinline__ PieceEnd TakeBack() {
+    const uint2 kept = LoadSharedWords(Kept());
+    if constexpr (kRows) {
+      rows.stage = kept.x & 3;
+      rows.parity = kept.x >> 2 & 1;
+    }
+    return {static_cast<int>(kept.x >> 3), static_cast<int>(kept.y)};
   }
 
   // Waits until the readers are done with everything of a tier that was ever handed over.
@@ -127,9 +138,9 @@ struct Rings {
   }
 
  private:
-  // The warp's word behind the barriers.
+  // The warp's two words behind the barriers.
   __device__ __forceinline__ uint32_t Kept() const {
-    return quantised.stages + Traits::kTileBytes + 8 * kBarriers + (threadIdx.x >> 5) * 4;
+    return quantised.stages + Traits::kTileBytes + 8 * kBarriers + (threadIdx.x >> 5) * 8;
   }
 };
 

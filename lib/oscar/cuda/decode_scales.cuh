@@ -10,8 +10,9 @@ struct ScaleZero {
   float scale, zero;
 };
 
-// From shared memory.
-template <ScaleKind kKind>
+// From shared memory. kLimit: constant rows overflow half precision; an infinity then counts as the
+// largest number.
+template <ScaleKind kKind, bool kLimit>
 __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
   if constexpr (kKind == ScaleKind::kF32) {
     const float2 pair = LoadShared2(at);
@@ -19,8 +20,7 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
   } else {
     const uint32_t packed = LoadShared(at);
     if constexpr (kKind == ScaleKind::kF16) {
-      // Constant rows overflow half precision; an infinity counts as the largest number.
-      const float2 pair = UnpackHalf(LimitMagnitudes(packed, 0x7bff7bffU));
+      const float2 pair = UnpackHalf(kLimit ? LimitMagnitudes(packed, 0x7bff7bffU) : packed);
       return {pair.x, pair.y};
     }
     return {LowBFloat16(packed), HighBFloat16(packed)};
@@ -31,29 +31,24 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
 template <int kGroups>
 struct TileScales {
   ScaleZero key[4][kGroups], value[4][kGroups];
-
-  __device__ __forceinline__ float SumOfValues() const {
-    float sum = value[0][0].scale;
-#pragma unroll
-    for (int i = 1; i < 4 * kGroups; ++i) sum += value[i / kGroups][i % kGroups].scale;
-    return sum;
-  }
+  float value_sum;  // of the scales; no number where a zero is infinite (without kLimit)
 
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
-  // bytes behind.
+  // bytes behind. kLimit: see LoadScaleZero. Scores of infinite numbers are none.
+  template <bool kLimit>
   __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
                                        int heads_log2) {
     if (p.scale_kind == ScaleKind::kF32) {
-      LoadAs<ScaleKind::kF32>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kF32, true>(p, base, to_values, heads_log2);
     } else if (p.scale_kind == ScaleKind::kF16) {
-      LoadAs<ScaleKind::kF16>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kF16, kLimit>(p, base, to_values, heads_log2);
     } else {
-      LoadAs<ScaleKind::kBF16>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kBF16, true>(p, base, to_values, heads_log2);
     }
   }
 
  private:
-  template <ScaleKind kKind>
+  template <ScaleKind kKind, bool kLimit>
   __device__ __forceinline__ void LoadAs(const DecodeParams& p, uint32_t base, int to_values,
                                          int heads_log2) {
     constexpr int kBytes = kKind == ScaleKind::kF32 ? 8 : 4;
@@ -65,8 +60,12 @@ struct TileScales {
       const int index = kGroups == 1 ? 0 : group * p.groups / 4;
       const uint32_t at =
           base + static_cast<uint32_t>(i / kGroups * 8 * row_bytes + index * kBytes);
-      key[i / kGroups][group] = LoadScaleZero<kKind>(at);
-      value[i / kGroups][group] = LoadScaleZero<kKind>(at + static_cast<uint32_t>(to_values));
+      key[i / kGroups][group] = LoadScaleZero<kKind, kLimit>(at);
+      value[i / kGroups][group] =
+          LoadScaleZero<kKind, kLimit>(at + static_cast<uint32_t>(to_values));
+      const ScaleZero& last = value[i / kGroups][group];
+      value_sum = i == 0 ? last.scale : value_sum + last.scale;
+      if constexpr (!kLimit) value_sum = fmaf(last.zero, 0.0F, value_sum);
     }
   }
 };

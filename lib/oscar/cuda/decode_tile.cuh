@@ -21,8 +21,8 @@ __device__ __forceinline__ int ScaleRowLog2(const DecodeParams& p) {
 // way of those launches' sums, which a long piece has more time to make up for, and a longer one still
 // where tiles of half-precision scales go by faster.
 __device__ __forceinline__ int EarlyTiles(const DecodeParams& p, int tiles) {
-  const int each = p.scale_kind == ScaleKind::kF32 ? 12 : 24;
-  return p.quantised_early != 0 ? min(1 + tiles / each, 3) : 0;
+  const int each = p.scale_kind == ScaleKind::kF32 ? 8 : 24;
+  return p.quantised_early != 0 ? min(1 + (tiles + 1) / each, 3) : 0;
 }
 
 // Offset of 16-byte chunk `chunk` of token `token` in the codes of a tile, whose rows are the

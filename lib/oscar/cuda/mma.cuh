@@ -180,8 +180,13 @@ __device__ __forceinline__ uint32_t LoadShared(uint32_t at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
   return x;
 }
-__device__ __forceinline__ void StoreShared(uint32_t at, uint32_t x) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+__device__ __forceinline__ uint2 LoadSharedWords(uint32_t at) {
+  uint2 x;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(at));
+  return x;
+}
+__device__ __forceinline__ void StoreSharedWords(uint32_t at, uint32_t x, uint32_t y) {
+  asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(at), "r"(x), "r"(y) : "memory");
 }
 __device__ __forceinline__ void StoreShared2(uint32_t at, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
