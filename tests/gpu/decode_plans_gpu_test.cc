@@ -165,10 +165,10 @@ TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {
   const DeviceGraph graph(device.stream(), [&](Stream stream) {
     for (int i = 0; i < kLaunches; ++i) {
       device.inputs().q = queries[static_cast<size_t>(i % 2)];
-      LaunchDecode(device.workspace(), device.inputs(),
-                   {outputs.As<float>() + i * c.outputs(), DType::kF32,
-                    lses.As<float>() + i * c.rows()},
-                   stream);
+      LaunchDecode(
+          device.workspace(), device.inputs(),
+          {outputs.As<float>() + i * c.outputs(), DType::kF32, lses.As<float>() + i * c.rows()},
+          stream);
     }
   });
   for (const std::ptrdiff_t requests : {2, 12, 1, 12, 2}) {
@@ -189,8 +189,8 @@ TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {
       EXPECT_TRUE(std::equal(want.o.begin(), want.o.begin() + rows * c.shape.cache.dim,
                              all.begin() + i * c.outputs()))
           << requests << " " << i;
-      EXPECT_TRUE(std::equal(want.lse.begin(), want.lse.begin() + rows,
-                             all_lses.begin() + i * c.rows()))
+      EXPECT_TRUE(
+          std::equal(want.lse.begin(), want.lse.begin() + rows, all_lses.begin() + i * c.rows()))
           << requests << " " << i;
     }
   }

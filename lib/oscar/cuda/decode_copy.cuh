@@ -8,9 +8,6 @@
 
 namespace oscar {
 
-// Tokens that the copying warps take at a time, in equal shares.
-inline constexpr int kQuantisedStep = 64, kRowStep = 32;
-
 // The slot numbers of a piece, kPerWarp tokens per copying warp and step: one a lane, for as many
 // steps as the lanes allow, and those of the following steps under way.
 template <int kPerWarp>
@@ -63,8 +60,9 @@ class SlotReader {
 // every few tokens' codes, K and V, and one unit of their (scale, zero).
 template <typename Traits, int kDim, int kHeadsLog2>
 class CodeCopier {
-  static constexpr int kTokens = kQuantisedStep / kCopyWarps;
-  static_assert(kTokens == 16, "the exchange of chunks repeats every 16 tokens at the latest");
+  static constexpr int kStep = Traits::kQuantisedStep;
+  static constexpr int kTokens = kStep / kCopyWarps;
+  static_assert(kTokens % 8 == 0, "the exchange of chunks repeats every 8 tokens at the latest");
   static constexpr int kChunksLog2 = kDim == 64 ? 0 : (kDim == 128 ? 1 : 2);
   static constexpr bool kKnown = kHeadsLog2 >= 0;
   // Two heads of one group in 16 bits are less than a unit of 16 bytes.
@@ -102,7 +100,7 @@ class CodeCopier {
                                        const SlotReader<kTokens>& slots, int left) const {
     const int chunks_log2 = ChunksLog2();
     const uint32_t codes =
-        stage + code_target_ + static_cast<uint32_t>((step * kQuantisedStep << chunks_log2) * 16);
+        stage + code_target_ + static_cast<uint32_t>((step * kStep << chunks_log2) * 16);
     const int per_turn = 32 >> chunks_log2;
     uint32_t first = static_cast<uint32_t>(lane >> chunks_log2);
     Pin(first);
@@ -133,7 +131,7 @@ class CodeCopier {
     }
     const int units_log2 = UnitsLog2();
     const uint32_t scales =
-        stage + scale_target_ + static_cast<uint32_t>(step * kQuantisedStep << ScaleRowLog2<kHeadsLog2>(p_));
+        stage + scale_target_ + static_cast<uint32_t>(step * kStep << ScaleRowLog2<kHeadsLog2>(p_));
     const auto turn = [&](int i, int at) {
       const int own = i + (lane >> units_log2);
       const uint32_t slot = slots.Slot(own & (kTokens - 1));
@@ -183,12 +181,13 @@ class CodeCopier {
 template <typename Traits, int kDim, int kHeadsLog2>
 __device__ __forceinline__ void CopyQuantisedTiles(const DecodeParams& p, const PlanPiece& piece,
                                                    int warp, int lane, Rings<Traits>& rings) {
-  constexpr int kTokens = kQuantisedStep / kCopyWarps;
+  constexpr int kStep = Traits::kQuantisedStep;
+  constexpr int kTokens = kStep / kCopyWarps;
   SlotReader<kTokens> slots(p.quantised_slots, piece, p.quantised_slot_log2, warp, lane);
   const CodeCopier<Traits, kDim, kHeadsLog2> copier(p, piece, kTokens * warp, lane);
-  const int steps = (Traits::kWarps * kQuantisedWarpTokens / kQuantisedStep) >>
+  const int steps = (Traits::kWarps * kQuantisedWarpTokens / kStep) >>
                     (HeadsLog2<kHeadsLog2>(p) + Traits::kColumnWarpsLog2);
-  const int tile_tokens = steps * kQuantisedStep;
+  const int tile_tokens = steps * kStep;
   const int end = -kTokens * warp;  // where `left` says that nothing of the piece is left
   int left = piece.tokens + end;
   // What may be fetched early, then the rest.
@@ -203,7 +202,7 @@ __device__ __forceinline__ void CopyQuantisedTiles(const DecodeParams& p, const 
       for (int step = 0; step < steps; ++step) {
         copier.Copy(stage, step, lane, slots, left);
         slots.Advance(p.quantised_slot_log2);
-        left -= kQuantisedStep;
+        left -= kStep;
       }
       rings.quantised.SignalFull();
       rings.quantised.Advance();

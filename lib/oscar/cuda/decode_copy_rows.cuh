@@ -9,7 +9,7 @@ namespace oscar {
 // every head's row, of one token after the other, or of some at once where the heads are few.
 template <typename Traits, int kDim, int kHeadsLog2>
 class RowCopier {
-  static constexpr int kTokens = kRowStep / kCopyWarps;
+  static constexpr int kTokens = Traits::kRowStep / kCopyWarps;
   static constexpr int kHeadChunksLog2 = kDim == 64 ? 3 : (kDim == 128 ? 4 : 5);
 
  public:
@@ -44,7 +44,7 @@ class RowCopier {
 template <typename Traits, int kDim, int kHeadsLog2>
 __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanPiece& piece,
                                               int warp, int lane, Rings<Traits>& rings) {
-  constexpr int kTokens = kRowStep / kCopyWarps;
+  constexpr int kTokens = Traits::kRowStep / kCopyWarps;
   const int heads_log2 = HeadsLog2<kHeadsLog2>(p);
   // Each side reads the slot numbers: a large tile's do not fit the registers.
   SlotReader<kTokens> slots(p.row_slots, piece, p.row_slot_log2, warp, lane);
@@ -62,7 +62,7 @@ __device__ __forceinline__ void CopyRowsPiece(const DecodeParams& p, const PlanP
     const uint32_t stage = rings.rows.address();
     const char* const source = (side == 0 ? p.k_rows : p.v_rows) + at;
 #pragma unroll 1
-    for (int first = 0; first < tile_tokens; first += kRowStep) {
+    for (int first = 0; first < tile_tokens; first += Traits::kRowStep) {
       RowCopier<Traits, kDim, kHeadsLog2>::Copy(p, stage, source, first + kTokens * warp, lane,
                                                 slots, left - first);
       slots.Advance(p.row_slot_log2);

@@ -106,7 +106,7 @@ struct DecodeBlock {
     rings.Keep({piece.following, piece.partial});
     if (piece.tokens == 0) return rings.template TakeBack<true>();
     const WarpPlace place = Place();
-    Warp warp(p, piece, place);
+    Warp warp(p, piece, place, rings.Beside());
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
     int left = piece.tokens;
     for (;;) {

@@ -49,7 +49,7 @@ inline constexpr int kMaxStages = 8;
 // Warps of a block that compute; one block per multiprocessor. Accumulators and queries of eight
 // query heads take 3/8 dim registers a thread, several groups some 60 more.
 constexpr int DecodeWarps(int64_t dim, int64_t groups, int64_t group_size) {
-  return dim <= 128 && groups == 1 && group_size <= 8 ? 16 : 8;
+  return dim > 128 || groups > 1 ? 8 : group_size <= 8 ? 16 : 12;
 }
 // Warps that share a head's tokens: where more than eight query heads per KV head do not fit the
 // registers of one warp, it takes the first eight of them, another the rest.
@@ -82,13 +82,16 @@ struct DecodeTraits {
 
   static constexpr int kWarps = DecodeWarps(kDim, kGroups, kCols);
   static constexpr int kThreads = 32 * (kWarps + kCopyWarps);
+  // Tokens that the copying warps take at a time, in equal shares: tiles are whole steps.
+  static constexpr int kQuantisedStep = kWarps == 12 ? 32 : 64, kRowStep = kWarps == 12 ? 16 : 32;
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
-  static constexpr int kComputeRegisters = kWarps == 16 ? 104 : 208;
+  static constexpr int kComputeRegisters = kWarps == 16 ? 104 : kWarps == 12 ? 144 : 208;
   static constexpr int kCopyRegisters = 64;
-  // The compiler takes 168 for those of eight warps: their sums begin later.
-  static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : 160;
+  static constexpr int kLaunchRegisters = kWarps == 16 ? 96 : kWarps == 12 ? 128 : 168;
   static_assert(kWarps * kComputeRegisters + kCopyWarps * kCopyRegisters <=
-                    (kWarps + kCopyWarps) * kLaunchRegisters &&
+                (kWarps + kCopyWarps) * kLaunchRegisters);
+  // Beside those of sixteen warps there are registers for the sums; beside others they begin later.
+  static_assert(kWarps < 16 ||
                 ((kWarps + kCopyWarps) * kLaunchRegisters + kMergeWarps * kMergeRegisters) * 32 <=
                     65536);
   static constexpr bool kMayHalveHeads = MayHalveHeads(kDim, kGroups, kCols, kHeadsLog2);
@@ -106,8 +109,13 @@ struct DecodeTraits {
 
   static constexpr int kBarrierBytes = 384;
   // A multiprocessor has 228 KiB and keeps one for each of the two blocks.
-  static constexpr int kBudget = 226 * 1024 - kMergeSharedBytes - kBarrierBytes;
-  static_assert(kBudget + kBarrierBytes <= kSharedBytesPerBlock);
+  // With two column tiles a warp's queries stay in shared memory, once for all warps of a head.
+  static constexpr bool kParksQueries = kColumnTiles == 2;
+  static constexpr int kParkedBytes = kDim / 16 * 512;  // of a head
+  static constexpr int kBesideBytes =
+      kBarrierBytes + (kParksQueries ? kParkedBytes << MaxHeadsLog2(kDim, kGroups, kCols) : 0);
+  static constexpr int kBudget = 226 * 1024 - kMergeSharedBytes - kBesideBytes;
+  static_assert(kBudget + kBesideBytes <= kSharedBytesPerBlock);
   static constexpr int Min(int a, int b) { return a < b ? a : b; }
   static constexpr int kStages = Min(kBudget / kStageBytes, kMaxStages);
   static constexpr int kRowStages = Min(kBudget / kRowStageBytes, 4);
@@ -124,7 +132,7 @@ struct DecodeTraits {
   static constexpr int kTileBytes = kStages * kStageBytes > kRowStages* kRowStageBytes
                                         ? kStages* kStageBytes
                                         : kRowStages* kRowStageBytes;
-  static constexpr int kSharedBytes = kTileBytes + kBarrierBytes;
+  static constexpr int kSharedBytes = kTileBytes + kBesideBytes;
   // Full and empty barriers of every stage of either tier, and two words for every computing warp.
   static_assert(2 * (kStages + kRowStages) * 8 + 8 * kWarps <= kBarrierBytes);
 };

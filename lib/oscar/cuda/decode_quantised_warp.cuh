@@ -25,7 +25,7 @@ struct QuantisedWarp {
   static constexpr int kTiles = Traits::kColumnTiles;
   static constexpr int kCount = Traits::kLaneQueries;
   static constexpr int kSteps = kDim / 16;
-  static constexpr bool kBorders = Traits::kWarps == 16;
+  static constexpr bool kBorders = Traits::kWarps >= 12;
   using Columns = QuantisedColumns<kDim, kGroups, kCount>;
   // Probabilities of a lane may add up to this much before the maxima are raised.
   static constexpr float kMostLazy = 16;
@@ -41,8 +41,11 @@ struct QuantisedWarp {
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
   uint32_t raise = 16;    // for Queries::Multiply
+  uint32_t parked = 0;    // kParksQueries: where they are
 
-  __device__ QuantisedWarp(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place) {
+  // `beside`: shared memory behind the stages and the barriers.
+  __device__ QuantisedWarp(const DecodeParams& p, const PlanPiece& piece, const WarpPlace& place,
+                           uint32_t beside) {
     uint32_t own = threadIdx.x & 31;
     PinLane(own);  // what follows is not worth registers while another piece is read
     const int lane = static_cast<int>(own);
@@ -82,6 +85,11 @@ struct QuantisedWarp {
     WaitForPredecessors();  // nothing before depends on what they write
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].Start(p, rows[c]);
+    if constexpr (Traits::kParksQueries) {
+      parked =
+          beside + static_cast<uint32_t>(place.head_in_block * Traits::kParkedBytes + lane * 16);
+      Park();
+    }
   }
 
   __device__ __forceinline__ static int ChunksLog2(const DecodeParams& p) {
@@ -90,6 +98,44 @@ struct QuantisedWarp {
   // Bytes of the codes of 16 tokens.
   __device__ __forceinline__ static uint32_t SixteenRows(const DecodeParams& p) {
     return 256U << ChunksLog2(p);
+  }
+
+  // Codes times queries.
+  __device__ __forceinline__ void MultiplyKeys(
+      const DecodeParams& p, uint32_t keys, typename Columns::Queries::Dots (&dots)[kTiles]) const {
+    using Queries = typename Columns::Queries;
+    if constexpr (kCount == 1) {
+      Queries::template Multiply<kBorders>(keys, SixteenRows(p), raise, p.blocks, columns[0].q,
+                                           dots[0]);
+    } else {
+      Queries::template Multiply<kBorders>(
+          keys, SixteenRows(p), raise, p.blocks,
+          [&](int step, uint32_t(&b)[kTiles][2]) {
+            if constexpr (Traits::kParksQueries) {
+              const float4 x = LoadShared4(parked + 512 * step);
+              b[0][0] = __float_as_uint(x.x);
+              b[0][1] = __float_as_uint(x.y);
+              b[1][0] = __float_as_uint(x.z);
+              b[1][1] = __float_as_uint(x.w);
+            } else {
+              b[0][0] = columns[0].q.b[step][0];
+              b[0][1] = columns[0].q.b[step][1];
+            }
+          },
+          dots);
+    }
+  }
+
+  // Leaves the queries in shared memory. The warps of a head have the same, so that it does not
+  // matter which of them writes last, and all have read the ones before (PieceSum).
+  __device__ __forceinline__ void Park() {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint32_t(&x)[2] = columns[0].q.b[step];
+      const uint32_t(&y)[2] = columns[1].q.b[step];
+      StoreShared4(parked + 512 * step, make_float4(__uint_as_float(x[0]), __uint_as_float(x[1]),
+                                                    __uint_as_float(y[0]), __uint_as_float(y[1])));
+    }
   }
 
   // o += V^T p of 16 tokens; b: p of each column tile as a B operand.
@@ -160,9 +206,7 @@ struct QuantisedWarp {
   __device__ __forceinline__ void Tile(const DecodeParams& p, uint32_t stage, int left,
                                        int tile_tokens) {
     typename Columns::Queries::Dots dots[kTiles];
-    Columns::Queries::template Multiply<kBorders>(
-        stage + key_offset, SixteenRows(p), raise,
-        p.blocks, [&](int c) -> const auto& { return columns[c].q; }, dots);
+    MultiplyKeys(p, stage + key_offset, dots);
     // With registers to keep the products, infinite zeros are seen to where they turn up.
     constexpr bool kLimit = kCount > 1;
     typename Columns::Scales scales;

@@ -51,12 +51,9 @@ struct ByteQueries {
 
   // Codes times queries of 32 tokens, whose keys are at `keys` (LoadMatrix4) and `sixteen` bytes
   // behind.
-  template <bool kBorders, int kTiles, typename GetQueries>
+  template <bool kBorders>
   __device__ __forceinline__ static void Multiply(uint32_t keys, uint32_t sixteen, uint32_t raise,
-                                                  int number, GetQueries queries,
-                                                  Dots (&dots)[kTiles]) {
-    static_assert(kTiles == 1);
-    const ByteQueries& q = queries(0);
+                                                  int number, const ByteQueries& q, Dots& dots) {
     int sums[2][kGroups][2][4];
 #pragma unroll
     for (int i = 0; i < kGroups * 16; ++i)
@@ -84,8 +81,7 @@ struct ByteQueries {
     for (int i = 0; i < kGroups * 4; ++i) {
       const int group = i / 4, half = i / 2 % 2, row = i % 2;
       const int(&s)[2][4] = sums[half][group];
-      dots[0][group][0][2 * half + row] =
-          JoinDigits(s[0][2 * row], s[0][2 * row + 1], s[1][2 * row]);
+      dots[group][0][2 * half + row] = JoinDigits(s[0][2 * row], s[0][2 * row + 1], s[1][2 * row]);
     }
   }
 

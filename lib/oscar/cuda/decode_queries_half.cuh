@@ -61,21 +61,27 @@ struct HalfQueries {
 
   // Codes times queries of 32 tokens, whose keys are at `keys` (LoadMatrix4) and `sixteen` bytes
   // behind.
-  template <bool kBorders, int kTiles, typename GetQueries>
+  // operand(step, b) gives the queries of a step.
+  template <bool kBorders, int kTiles, typename Operand>
   __device__ __forceinline__ static void Multiply(uint32_t keys, uint32_t sixteen, uint32_t raise,
-                                                  int number, GetQueries queries,
+                                                  int number, Operand operand,
                                                   Dots (&dots)[kTiles]) {
     float products[kTiles][2][kGroups][4];
 #pragma unroll
     for (int i = 0; i < kTiles * 2 * kGroups * 4; ++i) {
       products[i / 8 / kGroups][i / 4 / kGroups % 2][i / 4 % kGroups][i % 4] = 0;
     }
+    uint32_t b[kSteps][kTiles][2];
     const auto multiply = [&](int half, int step, int field, uint32_t a0, uint32_t a1, uint32_t a2,
                               uint32_t a3) {
+      // Two steps ahead, in the order in which both halves of the tokens take them.
+      if (half == 0 && step == 0) operand(0, b[0]);
+      if (half == 0 && step == 0) operand(1, b[1]);
+      if (half == 0 && step + 2 < kSteps) operand(step + 2, b[step + 2]);
 #pragma unroll
       for (int c = 0; c < kTiles; ++c) {
-        const uint32_t(&b)[2] = queries(c).b[step];
-        MultiplyHalf(products[c][half][field % kGroups], a0, a1, a2, a3, b[0], b[1]);
+        MultiplyHalf(products[c][half][field % kGroups], a0, a1, a2, a3, b[step][c][0],
+                     b[step][c][1]);
       }
     };
     if constexpr (kDim == 64) {

@@ -137,6 +137,11 @@ struct Rings {
     }
   }
 
+  // What follows the barriers.
+  __device__ __forceinline__ uint32_t Beside() const {
+    return quantised.stages + Traits::kTileBytes + Traits::kBarrierBytes;
+  }
+
  private:
   // The warp's two words behind the barriers.
   __device__ __forceinline__ uint32_t Kept() const {
