@@ -7,6 +7,7 @@
 
 #include "gpu/decode_by_twin.h"
 #include "gpu/decode_hard_cases.h"
+#include "gpu/decode_nan_case.h"
 #include "gpu/decode_plans.h"
 #include "gpu/decode_shape_cases.h"
 
@@ -41,6 +42,14 @@ TEST(DecodeTwin, EveryGroupSize) {
       DecodeCase c(shape, {{130, 9}, {0, 0}, {65, 0}, {0, 19}}, 26);
       ExpectClose(c, 9, "every group size");
     }
+  }
+}
+
+TEST(DecodeTwin, NaNStaysAlone) {
+  for (const DecodeShape& shape :
+       {ShapeOf(4, 2, 128, 1, DType::kF32), ShapeOf(8, 2, 64, 4, DType::kF32)}) {
+    ExpectNaNStaysAlone(shape, 1, [](DecodeCase& c) { return Twin(c, 9); });
+    ExpectNaNStaysAlone(shape, 1, [](DecodeCase& c) { return Reference(c); });
   }
 }
 

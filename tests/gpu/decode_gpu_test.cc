@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gpu/decode_exact_cases.h"
+#include "gpu/decode_nan_case.h"
 #include "gpu/expect_close.h"
 #include "gpu/rotations.h"
 #include "oscar/core/error.h"
@@ -53,6 +54,14 @@ TEST(DecodeGpu, GroupsAndScaleTypes) {
         }
       }
     }
+  }
+}
+
+TEST(DecodeGpu, NaNStaysAlone) {
+  OSCAR_NEED_DEVICE();
+  for (const DecodeShape& shape : {Shape(8, 2), Shape(2, 2), Shape(16, 2), Shape(32, 2),
+                                   Shape(8, 2, 64, 4), Shape(8, 2, 256)}) {
+    ExpectNaNStaysAlone(shape, 1, [](DecodeCase& c) { return DeviceDecode(c).Run(); });
   }
 }
 

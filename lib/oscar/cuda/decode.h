@@ -26,7 +26,9 @@ namespace oscar {
 
 // Tensors of one call. All on the device.
 struct DecodeInputs {
-  const BFloat16* q = nullptr;  // [requests, q_heads, dim], rotated like the cached keys
+  // [requests, q_heads, dim], rotated like the cached keys. A NaN in one makes its o and its lse
+  // NaN.
+  const BFloat16* q = nullptr;
   QuantisedCache quantised;
   RowCache rows;
   SlotList quantised_slots;  // as the plan counts them

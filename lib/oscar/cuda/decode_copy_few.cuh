@@ -8,9 +8,11 @@
 
 namespace oscar {
 
-// Whether an instance finds out at run time that a block has one or two heads of one group.
+// Whether an instance finds out at run time that a block has one or two heads of one group. (Tiles
+// of twelve warps are no whole steps of so many tokens.)
 template <typename Traits, int kDim, int kHeadsLog2>
-inline constexpr bool kMayBeFewHeads = kHeadsLog2 < 0 && Traits::kGroups == 1 && kDim <= 128 && Traits::kWarps == 16;
+inline constexpr bool kMayBeFewHeads =
+    kHeadsLog2 < 0 && Traits::kGroups == 1 && kDim <= 128 && Traits::kWarps == 16;
 
 // One copying warp's share of a piece, 32 tokens of every step: lane l holds the slot number of
 // token l and copies its (scale, zero), and one 16-byte chunk of every few tokens' codes, K and V.

@@ -109,11 +109,10 @@ struct DecodeTraits {
 
   static constexpr int kBarrierBytes = 384;
   // A multiprocessor has 228 KiB and keeps one for each of the two blocks.
-  // With two column tiles a warp's queries stay in shared memory, once for all warps of a head.
+  // With two column tiles a warp's queries stay in shared memory.
   static constexpr bool kParksQueries = kColumnTiles == 2;
-  static constexpr int kParkedBytes = kDim / 16 * 512;  // of a head
-  static constexpr int kBesideBytes =
-      kBarrierBytes + (kParksQueries ? kParkedBytes << MaxHeadsLog2(kDim, kGroups, kCols) : 0);
+  static constexpr int kParkedBytes = kParksQueries ? kDim / 16 * 512 : 0;  // of a warp
+  static constexpr int kBesideBytes = kBarrierBytes + kWarps * kParkedBytes;
   static constexpr int kBudget = 226 * 1024 - kMergeSharedBytes - kBesideBytes;
   static_assert(kBudget + kBesideBytes <= kSharedBytesPerBlock);
   static constexpr int Min(int a, int b) { return a < b ? a : b; }

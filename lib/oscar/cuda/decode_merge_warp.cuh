@@ -254,7 +254,7 @@ class MergeWarp {
     const int index = kOneItem ? here.OneItem() : Index(item);
     const int64_t row = index / kSlices;
     const int slice = index % kSlices;
-    const bool some = sum.weight > 0;
+    const bool some = sum.weight != 0;  // or is no number
     const float inverse = some ? Reciprocal(sum.weight) : 0.0F;
     if (here.lane >> kUnitsLog2 == 0) {
       const int unit = here.lane & ((1 << kUnitsLog2) - 1);

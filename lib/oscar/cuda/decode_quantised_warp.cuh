@@ -13,30 +13,29 @@
 
 #include "oscar/cuda/decode_copy.cuh"
 #include "oscar/cuda/decode_fields.cuh"
-#include "oscar/cuda/decode_quantised_columns.cuh"
+#include "oscar/cuda/decode_quantised_result.cuh"
 
 #include <type_traits>
 
 namespace oscar {
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
-struct QuantisedWarp {
+struct QuantisedWarp
+    : QuantisedResult<kDim, kGroups, DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>> {
   using Traits = DecodeTraits<kDim, kCols, kGroups, kHeadsLog2>;
-  static constexpr int kTiles = Traits::kColumnTiles;
-  static constexpr int kCount = Traits::kLaneQueries;
+  using Result = QuantisedResult<kDim, kGroups, Traits>;
+  using Result::boost;
+  using Result::columns;
+  using Result::fresh;
+  using Result::kCount;
+  using Result::kTiles;
+  using typename Result::Columns;
   static constexpr int kSteps = kDim / 16;
   static constexpr bool kBorders = Traits::kWarps >= 12;
-  using Columns = QuantisedColumns<kDim, kGroups, kCount>;
   // Probabilities of a lane may add up to this much before the maxima are raised.
   static constexpr float kMostLazy = 16;
   static_assert(kTiles * kCount * 4 <= kMostLazy, "raising maxima may not suffice");
   static constexpr float kMostScale = 0x1p11F;
-
-  Columns columns[kTiles];
-  bool fresh = true;  // no score yet
-  // Power of two on p s, so that it fills half precision: the sum of a lane's value scales times it
-  // is at most kMostScale. Before the first tile no sum fits, not even zero.
-  float boost = INFINITY;
 
   uint32_t key_offset, value_offset;
   uint32_t scale_offset;  // of the lane's first token and head in the (scale, zero) of a stage
@@ -86,8 +85,7 @@ struct QuantisedWarp {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].Start(p, rows[c]);
     if constexpr (Traits::kParksQueries) {
-      parked =
-          beside + static_cast<uint32_t>(place.head_in_block * Traits::kParkedBytes + lane * 16);
+      parked = beside + static_cast<uint32_t>(place.warp * Traits::kParkedBytes + lane * 16);
       Park();
     }
   }
@@ -126,8 +124,7 @@ struct QuantisedWarp {
     }
   }
 
-  // Leaves the queries in shared memory. The warps of a head have the same, so that it does not
-  // matter which of them writes last, and all have read the ones before (PieceSum).
+  // Leaves the queries in shared memory: a lane reads what it wrote.
   __device__ __forceinline__ void Park() {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -275,58 +272,6 @@ struct QuantisedWarp {
   __device__ __forceinline__ void Centre() {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].Centre();
-  }
-
-  // What PieceSum adds up. The factor of a query's numbers beside 2^(max - largest max):
-  __device__ __forceinline__ float Down() const { return InversePower(boost); }
-  __device__ __forceinline__ float Max(int tile, int c) const {
-    return fresh ? kNoScore : columns[tile].max[c];
-  }
-  // Sums over the lanes of a query: of p, in the lanes with g = 0, and of what goes off the output,
-  // p s z, in those with g = 1; by groups in all lanes.
-  __device__ __forceinline__ void AddLanes(int tile, int c, float& sum,
-                                           float (&zeros)[kGroups]) const {
-    sum = columns[tile].sum[c];
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) zeros[group] = columns[tile].zero[group][c];
-    if constexpr (kGroups == 1) {
-      const bool second = (threadIdx.x & 4) != 0;
-      const float away = second ? sum : zeros[0], here = second ? zeros[0] : sum;
-      float x = here + __shfl_xor_sync(~0U, away, 4);
-      x += __shfl_xor_sync(~0U, x, 8);
-      x += __shfl_xor_sync(~0U, x, 16);
-      sum = zeros[0] = x;
-    } else {
-      sum = ColumnSum(sum);
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) zeros[group] = ColumnSum(zeros[group]);
-    }
-  }
-  // Numbers of steps 4 steps + 0..3 in rows 0-7 (half 0) or 8-15: one byte's four fields.
-  __device__ __forceinline__ float4 Unit(int tile, int c, int steps, int half) const {
-    const auto& o = columns[tile].o;
-    const int i = c + 2 * half, s = 4 * steps;
-    return make_float4(o[s][i], o[s + 1][i], o[s + 2][i], o[s + 3][i]);
-  }
-
-  // The output of what Unit gave row g of (steps, half), summed up: without the factors of the
-  // subnormal codes, their other fields (kWholeBytes) and the zero terms.
-  __device__ __forceinline__ static void Finish(float4& x, const float (&zeros)[kGroups], int steps,
-                                                int half) {
-    if (Columns::kWholeBytes && (kDim == 64 ? half : steps & 1) != 0) x.w -= x.x + x.y + x.z;
-    x.x = fmaf(x.x, 0x1p24F, -zeros[0]);
-    x.y = fmaf(x.y, 0x1p22F, -zeros[kGroups == 1 ? 0 : 1]);
-    x.z = fmaf(x.z, 0x1p20F, -zeros[kGroups == 1 ? 0 : 2]);
-    x.w = fmaf(x.w, 0x1p18F, -zeros[kGroups == 1 ? 0 : 3]);
-  }
-  __device__ __forceinline__ static void Store(float* row, const float4& x, int g, int steps,
-                                               int half) {
-    float* const at =
-        row + (kDim == 64 ? 2 * g + half : (steps >> 1) * 32 + 16 * half + 2 * g + (steps & 1));
-    at[0] = x.x;
-    at[kDim / 4] = x.y;
-    at[kDim / 2] = x.z;
-    at[3 * kDim / 4] = x.w;
   }
 };
 

@@ -88,12 +88,13 @@ struct Rings {
   }
 
   // A warp that computes is short of registers: what it needs of a piece at its end, and where it
-  // stands in the other ring, stay in shared memory until its last tile. Spilled, or read once more,
-  // they would come from memory then, with the whole block waiting.
+  // stands in the other ring, stay in shared memory until its last tile. Spilled, or read once
+  // more, they would come from memory then, with the whole block waiting.
   __device__ __forceinline__ void Keep(const PieceEnd& end) const {
     static_assert(Traits::kRowStages <= 4);
     __syncwarp();  // all lanes have read what was kept before
-    StoreSharedWords(Kept(), static_cast<uint32_t>(end.following) << 3 | rows.parity << 2 | rows.stage,
+    const auto following = static_cast<uint32_t>(end.following);
+    StoreSharedWords(Kept(), following << 3 | rows.parity << 2 | rows.stage,
                      static_cast<uint32_t>(end.partial));
     __syncwarp();
   }

@@ -152,7 +152,7 @@ class FactoredPiece {
       }
     }
     Partial partial{std::vector<double>(o.size()), -kInfinity};
-    if (!(sum > 0)) return partial;
+    if (sum == 0) return partial;
     for (size_t d = 0; d < o.size(); ++d) {
       const float value =
           piece.tier == Tier::kRows ? o[d] : (o[d] - zero[d / static_cast<size_t>(group)]) / boost;
@@ -181,9 +181,9 @@ void DecodeTwin(const DecodeShape& shape, const DecodePlan& plan, const DecodeIn
       const Partial partial = factored.Run(plan.pieces[static_cast<size_t>(i)], head, row);
       merged.Add(partial.lse * 0.6931471805599453, partial.o);
     }
-    for (double& x : merged.o) x = merged.sum > 0 ? x / merged.sum : 0;
+    for (double& x : merged.o) x = merged.sum != 0 ? x / merged.sum : 0;
     StoreOutput(shape, in, out, row, merged.o,
-                merged.sum > 0 ? merged.max + std::log(merged.sum) : -kInfinity);
+                merged.sum != 0 ? merged.max + std::log(merged.sum) : -kInfinity);
   }
 }
 

@@ -82,7 +82,7 @@ QuantisedRow CacheReader::Quantised(int64_t token, int64_t head, bool value) con
 }
 
 void RunningSoftmax::Add(double score, const std::vector<double>& value) {
-  const double top = std::max(max, score);
+  const double top = std::max(score, max);  // in this order, a score that is NaN stays
   if (top == -kInfinity) return;
   const double old = std::exp(max - top), fresh = std::exp(score - top);
   sum = sum * old + fresh;
@@ -146,9 +146,9 @@ void DecodeReference(const DecodeShape& shape, std::span<const RequestLengths> l
       }
       for (size_t j = 0; j < running.size(); ++j) {
         RunningSoftmax& s = running[j];
-        for (double& x : s.o) x = s.sum > 0 ? x / s.sum : 0;
+        for (double& x : s.o) x = s.sum != 0 ? x / s.sum : 0;
         StoreOutput(shape, in, out, first + static_cast<int64_t>(j), s.o,
-                    s.sum > 0 ? s.max + std::log(s.sum) : -kInfinity);
+                    s.sum != 0 ? s.max + std::log(s.sum) : -kInfinity);
       }
     }
     begin[0] += tokens[0];
