@@ -33,6 +33,15 @@ inline std::vector<NamedDecodeCase> HardDecodeCases(const DecodeShape& shape, in
       c.v_scales[i + 1] = 1.5F / c.v_scales[i];
     }
   });
+  // Nearly constant rows: zeros beyond half precision, where they count as its largest number,
+  // though the scales are none of its zeros.
+  add("far_zeros", 12, [](DecodeCase& c) {
+    for (size_t i = 0; i < c.k_scales.size(); i += 6) {
+      c.k_scales[i] = c.v_scales[i] = 6e-5F;
+      c.k_scales[i + 1] = (i % 4 == 0 ? 1 : -1) * 1.2e5F;
+      c.v_scales[i + 1] = -1.2e5F;
+    }
+  });
   for (const float zero : {0.0F, 3.0F, -5.0F, 9.0F}) {
     add("zero_" + std::to_string(zero), 2, [zero](DecodeCase& c) {
       for (size_t i = 1; i < c.k_scales.size(); i += 2) c.k_scales[i] = c.v_scales[i] = zero;

@@ -11,8 +11,8 @@
 
 namespace oscar::test {
 
-// Runs run(case) with a NaN in query head `head` of every request: its results must be NaN, those of
-// the others as close to the reference as always.
+// Runs run(case) with a NaN in query head `head` of every request: its results must be NaN, those
+// of the others as close to the reference as always.
 template <typename Run>
 void ExpectNaNStaysAlone(const DecodeShape& shape, int64_t head, Run run) {
   SCOPED_TRACE(std::to_string(shape.q_heads) + "x" + std::to_string(shape.cache.heads));

@@ -204,7 +204,8 @@ struct QuantisedWarp
                                        int tile_tokens) {
     typename Columns::Queries::Dots dots[kTiles];
     MultiplyKeys(p, stage + key_offset, dots);
-    // With registers to keep the products, infinite zeros are seen to where they turn up.
+    // With registers to keep the products, infinite zeros are seen to where they turn up: they
+    // leave no sum of scales that fits.
     constexpr bool kLimit = kCount > 1;
     typename Columns::Scales scales;
     typename Columns::Scores score[kTiles];
@@ -233,11 +234,9 @@ struct QuantisedWarp
       return total;
     };
     // Sums bound every probability and every scale, and take one comparison each.
-    const float total = exponentiate();
-    const bool high = !(total <= kMostLazy) || !ScalesFit(scales.value_sum);
+    const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scales.value_sum);
     if (__any_sync(~0U, high)) {
-      if (!kLimit && p.scale_kind == ScaleKind::kF16 &&
-          __any_sync(~0U, isnan(total) || isnan(scales.value_sum))) {
+      if (!kLimit && p.scale_kind == ScaleKind::kF16 && __any_sync(~0U, isnan(scales.value_sum))) {
         get_scores(std::true_type());
       }
       Rescale(scales.value_sum, score);

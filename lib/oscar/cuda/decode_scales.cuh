@@ -31,10 +31,10 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
 template <int kGroups>
 struct TileScales {
   ScaleZero key[4][kGroups], value[4][kGroups];
-  float value_sum;  // of the scales; no number where a zero is infinite (without kLimit)
+  float value_sum;  // of the values' scales; without kLimit, NaN where a zero is infinite
 
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
-  // bytes behind. kLimit: see LoadScaleZero. Scores of infinite numbers are none.
+  // bytes behind. kLimit: see LoadScaleZero.
   template <bool kLimit>
   __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
                                        int heads_log2) {
@@ -63,9 +63,9 @@ struct TileScales {
       key[i / kGroups][group] = LoadScaleZero<kKind, kLimit>(at);
       value[i / kGroups][group] =
           LoadScaleZero<kKind, kLimit>(at + static_cast<uint32_t>(to_values));
-      const ScaleZero& last = value[i / kGroups][group];
-      value_sum = i == 0 ? last.scale : value_sum + last.scale;
-      if constexpr (!kLimit) value_sum = fmaf(last.zero, 0.0F, value_sum);
+      const ScaleZero &k = key[i / kGroups][group], &v = value[i / kGroups][group];
+      value_sum = i == 0 ? v.scale : value_sum + v.scale;
+      if constexpr (!kLimit) value_sum = fmaf(k.zero, 0.0F, fmaf(v.zero, 0.0F, value_sum));
     }
   }
 };
