@@ -171,7 +171,8 @@ case "$stage" in
     names=() pids=()
     check() {
       local shard shards=$5 tests
-      tests=$("$3" --gtest_list_tests --gtest_filter="$4" | grep -c '^  ')
+      tests=$("$3" --gtest_list_tests --gtest_filter="$4" | grep -c '^  ' || true)
+      [ "$tests" -gt 0 ] || { echo "gpu_check.sh: error: $3 has no test of $4" >&2; exit 1; }
       if [ "$tests" -lt "$shards" ]; then shards=$tests; fi
       for ((shard = 0; shard < shards; ++shard)); do
         GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 500 compute-sanitizer --tool "$2" \

@@ -45,6 +45,22 @@ TEST(DecodeTwin, EveryGroupSize) {
   }
 }
 
+// The largest of all numbers, with keys so small that scores are none of the largest.
+TEST(DecodeTwin, TheLargestQueries) {
+  DecodeCase c(ShapeOf(4, 2, 128, 1, DType::kF32), {{90, 0}}, 33);
+  for (size_t i = 0; i < c.k_scales.size(); i += 2) {
+    c.k_scales[i] = 1e-37F;
+    c.k_scales[i + 1] = 1;
+  }
+  c.StoreScales();
+  // Channel 40 is field 1 of byte 8; codes above 1 would leave the range of float32.
+  for (size_t i = 8; i < c.k_codes.size(); i += 32) c.k_codes[i] &= 0xf7;
+  for (size_t i = 0; i < c.q.size(); ++i) {
+    c.q[i] = ToBFloat16(i % 128 == 40 ? 0x1.fep127F : 0.0F);
+  }
+  ExpectClose(c, 9, "the largest queries");
+}
+
 TEST(DecodeTwin, NaNStaysAlone) {
   for (const DecodeShape& shape :
        {ShapeOf(4, 2, 128, 1, DType::kF32), ShapeOf(8, 2, 64, 4, DType::kF32)}) {

@@ -61,7 +61,9 @@ TEST(DecodeGpu, NaNStaysAlone) {
   OSCAR_NEED_DEVICE();
   for (const DecodeShape& shape : {Shape(8, 2), Shape(2, 2), Shape(16, 2), Shape(32, 2),
                                    Shape(8, 2, 64, 4), Shape(8, 2, 256)}) {
-    ExpectNaNStaysAlone(shape, 1, [](DecodeCase& c) { return DeviceDecode(c).Run(); });
+    for (const int64_t head : {int64_t{1}, shape.q_heads - 1}) {
+      ExpectNaNStaysAlone(shape, head, [](DecodeCase& c) { return DeviceDecode(c).Run(); });
+    }
   }
 }
 
@@ -94,8 +96,9 @@ TEST(DecodeGpu, SlotOrders) {
   }
 }
 
-// Blocks of one or two heads copy in their own way: all kinds of scales, slots in any order, pieces
-// of less than a tile and of many, more blocks of heads than one, settled caches.
+// Blocks of one or two heads copy in their own way (with up to eight query heads): all kinds of
+// scales, slots in any order, pieces of less than a tile and of many, more blocks of heads than
+// one, settled caches.
 TEST(DecodeGpu, FewHeads) {
   OSCAR_NEED_DEVICE();
   for (const int64_t dim : {64, 128}) {

@@ -33,8 +33,8 @@ inline std::vector<NamedDecodeCase> HardDecodeCases(const DecodeShape& shape, in
       c.v_scales[i + 1] = 1.5F / c.v_scales[i];
     }
   });
-  // Nearly constant rows: zeros beyond half precision, where they count as its largest number,
-  // though the scales are none of its zeros.
+  // Nearly constant rows: zeros beyond half precision count as its largest number, at scales that
+  // are not zero.
   add("far_zeros", 12, [](DecodeCase& c) {
     for (size_t i = 0; i < c.k_scales.size(); i += 6) {
       c.k_scales[i] = c.v_scales[i] = 6e-5F;

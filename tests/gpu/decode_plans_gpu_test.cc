@@ -146,6 +146,23 @@ TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
   }
 }
 
+// A plan made elsewhere may give the piece of a request without tokens to either tier.
+TEST(DecodeGpu, EmptyPiecesOfEitherTier) {
+  OSCAR_NEED_DEVICE();
+  DecodeCase c(Shape(32, 8), {{300, 0}, {0, 0}, {20, 20}}, 24);
+  DeviceDecode device(c);
+  const DecodeResult reference = Reference(c);
+  for (const Tier tier : {Tier::kQuantised, Tier::kRows}) {
+    DecodePlan plan = PlanOn(device, c, device.workspace().blocks());
+    for (PlanPiece& piece : plan.pieces) {
+      if (piece.tokens == 0) piece.tier = tier;
+    }
+    const Distance distance = Compare(device.Run(std::move(plan)), reference);
+    EXPECT_LE(distance.output, kOutputBound);
+    EXPECT_LE(distance.lse, kLseBound);
+  }
+}
+
 // Launches in one graph that add up other results each, of few requests and of more; the workspace
 // goes from one kind of plan to the other and back.
 TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {

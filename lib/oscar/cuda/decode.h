@@ -8,8 +8,9 @@
 //   q . k_t = s_t (q . c_t - z_t sum(q)),   o = (sum_t (p_t s_t) c_t - sum_t (p_t s_t) z_t) / sum p
 // so codes feed the tensor cores as they lie in memory. Accuracy: output within 1e-3 (relative
 // Frobenius) and log-sum-exp within 1e-4, or four float32 steps where it is large, of float64
-// arithmetic on the same cache. Truncated sums take more off outputs of steps so large that blocks
-// have more than kMaxCuts pieces (plan.h).
+// arithmetic on the same cache, as long as no channel of a query is some hundred times as large as
+// all others (kFixedBits, kKeyFieldBits). Truncated sums take more off outputs of steps so large
+// that blocks have more than kMaxCuts pieces (plan.h).
 //
 // A plan whose requests have rows only makes this a BF16 paged decode attention.
 #pragma once
@@ -27,7 +28,7 @@ namespace oscar {
 // Tensors of one call. All on the device.
 struct DecodeInputs {
   // [requests, q_heads, dim], rotated like the cached keys. A NaN in one makes its o and its lse
-  // NaN.
+  // NaN where there are tokens.
   const BFloat16* q = nullptr;
   QuantisedCache quantised;
   RowCache rows;

@@ -104,7 +104,6 @@ struct DecodeBlock {
   __device__ __forceinline__ PieceEnd Quantised(const PlanPiece& piece) {
     using Warp = QuantisedWarp<kDim, kCols, kGroups, kHeadsLog2>;
     rings.Keep({piece.following, piece.partial});
-    if (piece.tokens == 0) return rings.template TakeBack<true>();
     const WarpPlace place = Place();
     Warp warp(p, piece, place, rings.Beside());
     const int tile_tokens = place.parts * kQuantisedWarpTokens;
@@ -168,6 +167,7 @@ struct DecodeBlock {
     if (following >= 0) FetchQueries(ReadPiece(p.pieces + blockIdx.x));
     ForPieces(following, [&](uint32_t at) {
       const PlanPiece piece = ReadPiece(p.pieces + at);
+      if (piece.tokens == 0) return PieceEnd{piece.following, piece.partial};
       if (piece.tier == Tier::kRows) return Rows(piece);
       return Quantised(piece);
     });

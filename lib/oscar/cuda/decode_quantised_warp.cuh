@@ -15,8 +15,6 @@
 #include "oscar/cuda/decode_fields.cuh"
 #include "oscar/cuda/decode_quantised_result.cuh"
 
-#include <type_traits>
-
 namespace oscar {
 
 template <int kDim, int kCols, int kGroups, int kHeadsLog2>
@@ -204,25 +202,19 @@ struct QuantisedWarp
                                        int tile_tokens) {
     typename Columns::Queries::Dots dots[kTiles];
     MultiplyKeys(p, stage + key_offset, dots);
-    // With registers to keep the products, infinite zeros are seen to where they turn up: they
-    // leave no sum of scales that fits.
-    constexpr bool kLimit = kCount > 1;
     typename Columns::Scales scales;
+    scales.Load(p, stage + scale_offset, Traits::kScaleBytes, HeadsLog2<kHeadsLog2>(p));
     typename Columns::Scores score[kTiles];
-    const auto get_scores = [&](auto limit) {
-      scales.template Load<limit.value>(p, stage + scale_offset, Traits::kScaleBytes,
-                                        HeadsLog2<kHeadsLog2>(p));
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) columns[c].GetScores(dots[c], scales, score[c]);
-      if (left >= tile_tokens) return;
+    for (int c = 0; c < kTiles; ++c) columns[c].GetScores(dots[c], scales, score[c]);
+    if (left < tile_tokens) {
       EndOfBlock(p.blocks);  // rather a branch than predicates in every tile
       const WarpPlace place(Traits::kWarps, HeadsLog2<kHeadsLog2>(p), Traits::kColumnWarpsLog2);
 #pragma unroll
       for (int c = 0; c < kTiles; ++c) {
         Columns::Mask(left - place.part * kQuantisedWarpTokens, score[c]);
       }
-    };
-    get_scores(std::bool_constant<kLimit>());
+    }
     typename Columns::Scores probability[kTiles];
     float sums[kTiles][kCount];
     const auto exponentiate = [&] {
@@ -236,9 +228,6 @@ struct QuantisedWarp
     // Sums bound every probability and every scale, and take one comparison each.
     const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scales.value_sum);
     if (__any_sync(~0U, high)) {
-      if (!kLimit && p.scale_kind == ScaleKind::kF16 && __any_sync(~0U, isnan(scales.value_sum))) {
-        get_scores(std::true_type());
-      }
       Rescale(scales.value_sum, score);
       exponentiate();
     }

@@ -10,9 +10,8 @@ struct ScaleZero {
   float scale, zero;
 };
 
-// From shared memory. kLimit: constant rows overflow half precision; an infinity then counts as the
-// largest number.
-template <ScaleKind kKind, bool kLimit>
+// From shared memory.
+template <ScaleKind kKind>
 __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
   if constexpr (kKind == ScaleKind::kF32) {
     const float2 pair = LoadShared2(at);
@@ -20,7 +19,8 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
   } else {
     const uint32_t packed = LoadShared(at);
     if constexpr (kKind == ScaleKind::kF16) {
-      const float2 pair = UnpackHalf(kLimit ? LimitMagnitudes(packed, 0x7bff7bffU) : packed);
+      // Constant rows overflow half precision; an infinity counts as the largest number.
+      const float2 pair = UnpackHalf(LimitMagnitudes(packed, 0x7bff7bffU));
       return {pair.x, pair.y};
     }
     return {LowBFloat16(packed), HighBFloat16(packed)};
@@ -31,24 +31,23 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
 template <int kGroups>
 struct TileScales {
   ScaleZero key[4][kGroups], value[4][kGroups];
-  float value_sum;  // of the values' scales; without kLimit, NaN where a zero is infinite
+  float value_sum;  // of the values' scales
 
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
-  // bytes behind. kLimit: see LoadScaleZero.
-  template <bool kLimit>
+  // bytes behind.
   __device__ __forceinline__ void Load(const DecodeParams& p, uint32_t base, int to_values,
                                        int heads_log2) {
     if (p.scale_kind == ScaleKind::kF32) {
-      LoadAs<ScaleKind::kF32, true>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kF32>(p, base, to_values, heads_log2);
     } else if (p.scale_kind == ScaleKind::kF16) {
-      LoadAs<ScaleKind::kF16, kLimit>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kF16>(p, base, to_values, heads_log2);
     } else {
-      LoadAs<ScaleKind::kBF16, true>(p, base, to_values, heads_log2);
+      LoadAs<ScaleKind::kBF16>(p, base, to_values, heads_log2);
     }
   }
 
  private:
-  template <ScaleKind kKind, bool kLimit>
+  template <ScaleKind kKind>
   __device__ __forceinline__ void LoadAs(const DecodeParams& p, uint32_t base, int to_values,
                                          int heads_log2) {
     constexpr int kBytes = kKind == ScaleKind::kF32 ? 8 : 4;
@@ -60,12 +59,10 @@ struct TileScales {
       const int index = kGroups == 1 ? 0 : group * p.groups / 4;
       const uint32_t at =
           base + static_cast<uint32_t>(i / kGroups * 8 * row_bytes + index * kBytes);
-      key[i / kGroups][group] = LoadScaleZero<kKind, kLimit>(at);
-      value[i / kGroups][group] =
-          LoadScaleZero<kKind, kLimit>(at + static_cast<uint32_t>(to_values));
-      const ScaleZero &k = key[i / kGroups][group], &v = value[i / kGroups][group];
-      value_sum = i == 0 ? v.scale : value_sum + v.scale;
-      if constexpr (!kLimit) value_sum = fmaf(k.zero, 0.0F, fmaf(v.zero, 0.0F, value_sum));
+      key[i / kGroups][group] = LoadScaleZero<kKind>(at);
+      value[i / kGroups][group] = LoadScaleZero<kKind>(at + static_cast<uint32_t>(to_values));
+      const float scale = value[i / kGroups][group].scale;
+      value_sum = i == 0 ? scale : value_sum + scale;
     }
   }
 };

@@ -27,7 +27,7 @@ struct RoundedQuery {
     // What is two steps of bf16 below a power of two counts as that.
     const int power =
         largest > 0 && std::isfinite(largest)
-            ? std::ilogb(fixed ? largest + std::ldexp(1.0F, std::ilogb(largest) - 6) : largest)
+            ? std::ilogb(largest + (fixed ? std::ldexp(1.0, std::ilogb(largest) - 6) : 0.0))
             : 8;
     group_sum.assign(static_cast<size_t>(cache.groups), 0);
     for (int64_t d = 0; d < cache.dim; ++d) {
