@@ -19,7 +19,7 @@ inline DecodeShape ShapeOf(int64_t kv_heads, int64_t group_size, int64_t dim, in
   return shape;
 }
 
-// For HardDecodeCases: several groups, eight query heads per KV head and more, bf16 scales.
+// For HardDecodeCases: several groups, eight query heads per KV head and more, scales of 16 bits.
 inline std::vector<DecodeShape> HardShapesInGroups() {
   return {ShapeOf(4, 4, 128, 2), ShapeOf(8, 4, 128, 4), ShapeOf(2, 4, 64, 2),  ShapeOf(2, 4, 64, 4),
           ShapeOf(4, 2, 256, 2), ShapeOf(4, 4, 256, 4), ShapeOf(2, 12, 128, 4)};
@@ -27,10 +27,9 @@ inline std::vector<DecodeShape> HardShapesInGroups() {
 inline std::vector<DecodeShape> HardShapesOfManyQueries() {
   return {ShapeOf(8, 8, 128), ShapeOf(2, 8, 128), ShapeOf(4, 16, 128), ShapeOf(1, 8, 64)};
 }
-inline std::vector<DecodeShape> HardShapesInBFloat16() {
-  constexpr DType kType = DType::kBF16;
-  return {ShapeOf(8, 4, 128, 1, kType), ShapeOf(8, 8, 128, 1, kType), ShapeOf(2, 4, 64, 4, kType),
-          ShapeOf(2, 4, 256, 2, kType), ShapeOf(1, 4, 128, 1, kType)};
+inline std::vector<DecodeShape> HardShapesWithScalesOf(DType type) {
+  return {ShapeOf(8, 4, 128, 1, type), ShapeOf(8, 8, 128, 1, type), ShapeOf(2, 4, 64, 4, type),
+          ShapeOf(2, 4, 256, 2, type), ShapeOf(1, 4, 128, 1, type)};
 }
 
 // Every number of query heads per KV head.

@@ -71,7 +71,8 @@ Spread KernelBench::Decode(const DecodeCase& c) {
   return MeasureLaunches(stream_, launches, kReplays, [&](Stream s, int i) {
     DecodeInputs in = pool.Inputs(c, i);
     in.q = q.As<BFloat16>();
-    in.v_rotation = rotation.As<BFloat16>();        // none: not rotated
+    // Without a rotation this is null.
+    in.v_rotation = rotation.As<BFloat16>();
     in.quantised_settled = in.rows_settled = true;  // nothing writes
     LaunchDecode(workspace, in, {o.data(), DType::kBF16, lse.As<float>()}, s);
   });

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "oscar/cuda/decode_limits.h"
+#include "oscar/cuda/mma.cuh"
+
 namespace oscar {
 
 // A border that ptxas moves no instruction across. Where registers are short it otherwise cuts
@@ -43,6 +46,36 @@ __device__ __forceinline__ void ForFields(const uint32_t (&r)[4], int number, Bo
   }
 }
 
+// Words of the keys of 16 and 16 tokens, `sixteen` bytes apart: 32 bytes of each, the chunk-th.
+__device__ __forceinline__ void LoadKeys(uint32_t (&r)[2][4], uint32_t keys, uint32_t sixteen,
+                                         int chunk) {
+  LoadMatrix4(r[0], keys ^ (chunk * 32));
+  LoadMatrix4(r[1], (keys + sixteen) ^ (chunk * 32));
+}
+
+// As ForFields, for two sets of words of keys: body(half, field, a0, ..., a3) with the words
+// cut(i, field) of i = 4 half + 0..3. A border in front of every kStride fields.
+template <int kFields, int kStride, bool kBorders, typename Cut, typename Body>
+__device__ __forceinline__ void ForKeyFields(int number, Cut cut, Body body) {
+  uint32_t w[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) w[i] = cut(i, 0);
+#pragma unroll
+  for (int field = 0; field < kFields; ++field) {
+    if (kBorders && field % kStride == 0) EndOfBlock(number);
+    uint32_t now[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) now[i] = w[i];
+#pragma unroll
+    for (int i = 0; i < 8 && field + 1 < kFields; ++i) w[i] = cut(i, field + 1);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t* const a = now + 4 * half;
+      body(half, field, a[0], a[1], a[2], a[3]);
+    }
+  }
+}
+
 // Where the keys' field `field` stands in an operand, see kKeyFieldBits.
 __device__ __forceinline__ int KeyFieldBit(int field) {
   return static_cast<int>(kKeyFieldBits >> (4 * field)) & 15;
@@ -53,29 +86,12 @@ __device__ __forceinline__ uint32_t CutHalfField(uint32_t word, int field, uint3
   return moved & (0x00030003U << KeyFieldBit(field));
 }
 
-// As ForFields, for two sets of words of keys.
+// The fields of two sets of words of keys in half precision.
 template <bool kBorders, typename Body>
 __device__ __forceinline__ void ForHalfFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
                                               Body body) {
-  uint32_t w[2][4];
-  const auto cut = [&](int field) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) w[i / 4][i % 4] = CutHalfField(r[i / 4][i % 4], field, raise);
-  };
-  cut(0);
-#pragma unroll
-  for (int field = 0; field < 8; ++field) {
-    if (kBorders && field % 2 == 0) EndOfBlock(number);
-    uint32_t now[2][4];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) now[i / 4][i % 4] = w[i / 4][i % 4];
-    if (field < 7) cut(field + 1);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t(&a)[4] = now[half];
-      body(half, field, a[0], a[1], a[2], a[3]);
-    }
-  }
+  ForKeyFields<8, 2, kBorders>(
+      number, [&](int i, int field) { return CutHalfField(r[i / 4][i % 4], field, raise); }, body);
 }
 
 // Keys of 64 channels: words of two 8-token matrices; both parities make one step.
@@ -95,33 +111,16 @@ __device__ __forceinline__ uint32_t CutByteField(uint32_t bytes, uint32_t raised
   return (field < 2 ? raised : bytes) & (field % 2 == 0 ? 0x30303030U : 0xc0c0c0c0U);
 }
 
-// As ForFields, for two sets of 16 tokens and 32 bytes of keys. `raise`: 16.
+// Those of 16 and 16 tokens with 32 bytes of keys. `raise`: 16.
 template <bool kBorders, typename Body>
 __device__ __forceinline__ void ForByteFields(const uint32_t (&r)[2][4], uint32_t raise, int number,
                                               Body body) {
-  uint32_t raised[2][4], w[2][4];
+  uint32_t raised[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    raised[i / 4][i % 4] = r[i / 4][i % 4] * raise;
-    w[i / 4][i % 4] = CutByteField(r[i / 4][i % 4], raised[i / 4][i % 4], 0);
-  }
-#pragma unroll
-  for (int field = 0; field < 4; ++field) {
-    if constexpr (kBorders) EndOfBlock(number);
-    uint32_t now[2][4];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      now[i / 4][i % 4] = w[i / 4][i % 4];
-      if (field < 3) {
-        w[i / 4][i % 4] = CutByteField(r[i / 4][i % 4], raised[i / 4][i % 4], field + 1);
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t(&a)[4] = now[half];
-      body(half, field, a[0], a[1], a[2], a[3]);
-    }
-  }
+  for (int i = 0; i < 8; ++i) raised[i] = r[i / 4][i % 4] * raise;
+  ForKeyFields<4, 1, kBorders>(
+      number, [&](int i, int field) { return CutByteField(r[i / 4][i % 4], raised[i], field); },
+      body);
 }
 
 }  // namespace oscar

@@ -101,8 +101,7 @@ struct QuantisedWarp
       const DecodeParams& p, uint32_t keys, typename Columns::Queries::Dots (&dots)[kTiles]) const {
     using Queries = typename Columns::Queries;
     if constexpr (kCount == 1) {
-      Queries::template Multiply<kBorders>(keys, SixteenRows(p), raise, p.blocks, columns[0].q,
-                                           dots[0]);
+      columns[0].q.template Multiply<kBorders>(keys, SixteenRows(p), raise, p.blocks, dots[0]);
     } else {
       Queries::template Multiply<kBorders>(
           keys, SixteenRows(p), raise, p.blocks,
@@ -226,9 +225,10 @@ struct QuantisedWarp
       return total;
     };
     // Sums bound every probability and every scale, and take one comparison each.
-    const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scales.value_sum);
+    const float scale_sum = scales.SumOfValues();
+    const bool high = !(exponentiate() <= kMostLazy) || !ScalesFit(scale_sum);
     if (__any_sync(~0U, high)) {
-      Rescale(scales.value_sum, score);
+      Rescale(scale_sum, score);
       exponentiate();
     }
 

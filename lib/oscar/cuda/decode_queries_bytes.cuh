@@ -16,8 +16,8 @@ __device__ __forceinline__ float JoinDigits(int high, int middle, int low) {
 // A query is an integer of three digits with signs to the base 256, times a power of two: exact,
 // but for channels that stand some 2^12 below the largest (kFixedBits). Odd fields of codes come
 // four times as large as even ones (CutByteField), so the queries of their channels are divided by
-// four. Columns 2t and 2t + 1 of the first operand hold the upper two digits of query t, both of
-// the second one the low digit.
+// four. Columns 2t and 2t + 1 of the first operand hold the upper two digits of query t, column 2t
+// of the second one the low digit; its other columns are left out.
 template <int kDim, int kGroups>
 struct ByteQueries {
   static constexpr int kCount = 1;  // queries of a lane (g, t): t
@@ -52,27 +52,26 @@ struct ByteQueries {
   // Codes times queries of 32 tokens, whose keys are at `keys` (LoadMatrix4) and `sixteen` bytes
   // behind.
   template <bool kBorders>
-  __device__ __forceinline__ static void Multiply(uint32_t keys, uint32_t sixteen, uint32_t raise,
-                                                  int number, const ByteQueries& q, Dots& dots) {
+  __device__ __forceinline__ void Multiply(uint32_t keys, uint32_t sixteen, uint32_t raise,
+                                           int number, Dots& dots) const {
     int sums[2][kGroups][2][4];
 #pragma unroll
     for (int i = 0; i < kGroups * 16; ++i)
       sums[i / 8 / kGroups][i / 8 % kGroups][i / 4 % 2][i % 4] = 0;
     if constexpr (kDim == 64) {
-      MultiplyShort(q, keys, raise, sums);
+      MultiplyShort(keys, raise, sums);
     } else {
 #pragma unroll
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[2][4];
-        LoadMatrix4(r[0], keys ^ (chunk * 32));
-        LoadMatrix4(r[1], (keys + sixteen) ^ (chunk * 32));
+        LoadKeys(r, keys, sixteen, chunk);
         ForByteFields<kBorders>(
             r, raise, number,
             [&](int half, int field, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
 #pragma unroll
               for (int i = 0; i < 2; ++i) {
-                const uint32_t(&b)[2] = q.b[i][4 * chunk + field];
-                MultiplyBytes(sums[half][field % kGroups][i], a0, a1, a2, a3, b[0], b[1]);
+                const uint32_t(&x)[2] = b[i][4 * chunk + field];
+                MultiplyBytes(sums[half][field % kGroups][i], a0, a1, a2, a3, x[0], x[1]);
               }
             });
       }
@@ -88,9 +87,8 @@ struct ByteQueries {
  private:
   // Fields 0 and 2, then 1 and 3 of keys of 16 bytes go into one multiply; those of several groups
   // alone.
-  __device__ __forceinline__ static void MultiplyShort(const ByteQueries& q, uint32_t keys,
-                                                       uint32_t raise,
-                                                       int (&sums)[2][kGroups][2][4]) {
+  __device__ __forceinline__ void MultiplyShort(uint32_t keys, uint32_t raise,
+                                                int (&sums)[2][kGroups][2][4]) const {
     uint32_t r[4];
     LoadMatrix4(r, keys);
 #pragma unroll
@@ -100,12 +98,12 @@ struct ByteQueries {
       const uint32_t a0 = CutByteField(r0, r0 * raise, step),
                      a1 = CutByteField(r1, r1 * raise, step);
       const uint32_t a2 = CutByteField(r0, 0, step + 2), a3 = CutByteField(r1, 0, step + 2);
-      const uint32_t(&b)[2] = q.b[operand][step];
+      const uint32_t(&x)[2] = b[operand][step];
       if constexpr (kGroups == 1) {
-        MultiplyBytes(sums[half][0][operand], a0, a1, a2, a3, b[0], b[1]);
+        MultiplyBytes(sums[half][0][operand], a0, a1, a2, a3, x[0], x[1]);
       } else {
-        MultiplyShortBytes(sums[half][step][operand], a0, a1, b[0]);
-        MultiplyShortBytes(sums[half][step + 2][operand], a2, a3, b[1]);
+        MultiplyShortBytes(sums[half][step][operand], a0, a1, x[0]);
+        MultiplyShortBytes(sums[half][step + 2][operand], a2, a3, x[1]);
       }
     }
   }
@@ -124,7 +122,10 @@ struct ByteQueries {
   // The digits of a row, of which the lane has one word of every step; what an integer is worth.
   __device__ __forceinline__ float Convert(const uint2 (&raw)[kSteps]) {
     const bool second = (threadIdx.x & 4) != 0;
-    const uint32_t largest = LargestMagnitude(raw);
+    // As a float; NaN if there is one.
+    const uint32_t pair = LargestPair(raw);
+    const uint32_t largest =
+        LargestOfRow(LargerMagnitudes(pair, __shfl_xor_sync(~0U, pair, 4))) & 0x7fff0000U;
     // The upper digit must not reach 64, so that what is just below a power of two counts as that.
     const uint32_t exponent = max((largest + 0x00020000U) & 0x7f800000U, 35U << 23);
     const float up = __uint_as_float(((254U + kFixedBits) << 23) - exponent);
@@ -153,17 +154,6 @@ struct ByteQueries {
     // No number if a channel is none, or infinite.
     return (largest & 0x7f800000U) == 0x7f800000U ? __uint_as_float(0x7fffffffU)
                                                   : __uint_as_float(exponent - (kFixedBits << 23));
-  }
-
-  // The largest magnitude of the lanes that share a row, as a float; NaN if there is one.
-  __device__ __forceinline__ static uint32_t LargestMagnitude(const uint2 (&raw)[kSteps]) {
-    uint32_t largest = LargerMagnitudes(raw[0].x, raw[0].y);
-#pragma unroll
-    for (int i = 1; i < kSteps; ++i) {
-      largest = LargerMagnitudes(LargerMagnitudes(largest, raw[i].x), raw[i].y);
-    }
-    largest = LargerMagnitudes(largest, __shfl_xor_sync(~0U, largest, 4));
-    return LargestOfRow(largest) & 0x7fff0000U;
   }
 
   // Sums of the integers, by the multiply: what they drop counts nowhere.

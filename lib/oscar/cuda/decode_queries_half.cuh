@@ -40,7 +40,8 @@ struct HalfQueries {
     for (int i = 0; i < kDim / 16; ++i) raw[i] = LoadGlobal2(row + 32 * i);
     // |q| * up < 2^9, and * 2^6 (Convert) still fits half precision. Powers of two by their bits;
     // down is 1 / up in base-2 score units.
-    const uint32_t exponent = min(max(LargestExponent(raw), 35U << 23), 219U << 23);
+    const uint32_t exponent =
+        min(max(LargestOfRow(LargestPair(raw)) & 0x7f800000U, 35U << 23), 219U << 23);
     const float up = __uint_as_float(((254U + 8U) << 23) - exponent);
     const float down = p.logit_scale * __uint_as_float(exponent - (8U << 23));
     const int t = static_cast<int>(threadIdx.x) & 3;
@@ -98,8 +99,7 @@ struct HalfQueries {
 #pragma unroll
       for (int chunk = 0; chunk < kDim / 128; ++chunk) {
         uint32_t r[2][4];
-        LoadMatrix4(r[0], keys ^ (chunk * 32));
-        LoadMatrix4(r[1], (keys + sixteen) ^ (chunk * 32));
+        LoadKeys(r, keys, sixteen, chunk);
         ForHalfFields<kBorders>(
             r, raise, number,
             [&](int half, int step, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3) {
@@ -115,16 +115,6 @@ struct HalfQueries {
   }
 
  private:
-  // The exponent of the largest magnitude of the lanes that share a row, as that of a float.
-  __device__ __forceinline__ static uint32_t LargestExponent(const uint2 (&raw)[kDim / 16]) {
-    uint32_t largest = LargerMagnitudes(raw[0].x, raw[0].y);
-#pragma unroll
-    for (int i = 1; i < kDim / 16; ++i) {
-      largest = LargerMagnitudes(LargerMagnitudes(largest, raw[i].x), raw[i].y);
-    }
-    return LargestOfRow(largest) & 0x7f800000U;
-  }
-
   // Also adds the channels up as they are multiplied: what half precision drops counts nowhere.
   __device__ __forceinline__ void Convert(const uint2 (&raw)[kDim / 16], float up,
                                           float (&sums)[kGroups]) {

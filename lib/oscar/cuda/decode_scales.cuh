@@ -31,7 +31,13 @@ __device__ __forceinline__ ScaleZero LoadScaleZero(uint32_t at) {
 template <int kGroups>
 struct TileScales {
   ScaleZero key[4][kGroups], value[4][kGroups];
-  float value_sum;  // of the values' scales
+
+  __device__ __forceinline__ float SumOfValues() const {
+    float sum = value[0][0].scale;
+#pragma unroll
+    for (int i = 1; i < 4 * kGroups; ++i) sum += value[i / kGroups][i % kGroups].scale;
+    return sum;
+  }
 
   // `base`: where the lane's first token's stand in shared memory; those of the values `to_values`
   // bytes behind.
@@ -61,8 +67,6 @@ struct TileScales {
           base + static_cast<uint32_t>(i / kGroups * 8 * row_bytes + index * kBytes);
       key[i / kGroups][group] = LoadScaleZero<kKind>(at);
       value[i / kGroups][group] = LoadScaleZero<kKind>(at + static_cast<uint32_t>(to_values));
-      const float scale = value[i / kGroups][group].scale;
-      value_sum = i == 0 ? scale : value_sum + scale;
     }
   }
 };

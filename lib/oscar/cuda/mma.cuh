@@ -165,6 +165,16 @@ __device__ __forceinline__ uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
   return larger;
 }
 
+// The larger magnitudes of numbers two by two.
+template <int kCount>
+__device__ __forceinline__ uint32_t LargestPair(const uint2 (&numbers)[kCount]) {
+  uint32_t largest = LargerMagnitudes(numbers[0].x, numbers[0].y);
+#pragma unroll
+  for (int i = 1; i < kCount; ++i) {
+    largest = LargerMagnitudes(LargerMagnitudes(largest, numbers[i].x), numbers[i].y);
+  }
+  return largest;
+}
 // The larger magnitude of a pair, and of those of the four lanes that share a row.
 __device__ __forceinline__ uint32_t LargestOfRow(uint32_t pair) {
   uint32_t largest = LargerMagnitudes(pair, __byte_perm(pair, 0, 0x1032));
