@@ -12,7 +12,7 @@ namespace oscar {
 // steps as the lanes allow, and those of the following steps under way.
 template <int kPerWarp>
 class SlotReader {
-  static constexpr int kStride = 32 * kCopyWarps;  // tokens of the steps that a warp holds
+  static constexpr int kHeld = 32 / kPerWarp * kPerWarp;  // slot numbers of a warp
 
  public:
   __device__ SlotReader(const char* list, const PlanPiece& piece, int log2_bytes, int warp,
@@ -24,14 +24,14 @@ class SlotReader {
     next_ = Fetch(log2_bytes);
     Next(log2_bytes);
   }
-  // The slot of the warp's token `own` of the current step. The low word of a slot number: no pool
-  // has 2^31 slots, whatever the width of its numbers.
+  // The slot of the warp's token `own` of the current step; behind its last one some other's. The
+  // low word of a slot number: no pool has 2^31 slots, whatever the width of its numbers.
   __device__ __forceinline__ uint32_t Slot(int own) const {
     return __shfl_sync(~0U, now_, first_ + own);
   }
   __device__ __forceinline__ void Advance(int log2_bytes) {
     first_ += kPerWarp;
-    if (first_ < 32) return;
+    if (first_ < kHeld) return;
     first_ = 0;
     Next(log2_bytes);
   }
@@ -47,7 +47,7 @@ class SlotReader {
   __device__ __forceinline__ uint32_t Fetch(int log2_bytes) {
     // Behind the piece's last token, its own.
     const auto index = static_cast<uint32_t>(min(token_, last_));
-    token_ += kStride;
+    token_ += kHeld * kCopyWarps;
     return __ldg(reinterpret_cast<const uint32_t*>(AddressOf(list_, index, 1U << log2_bytes)));
   }
   const char* list_;  // of the piece
@@ -82,14 +82,14 @@ class CodeCopier {
     Pin(k_codes_);
     Pin(v_codes_);
     const int unit = lane & ((1 << UnitsLog2()) - 1), own = lane >> UnitsLog2();
-    k_scales_ = p.k_scales + (static_cast<int64_t>(piece.head_block) << ScaleRowLog2<kHeadsLog2>(p)) +
+    k_scales_ = p.k_scales +
+                (static_cast<int64_t>(piece.head_block) << ScaleRowLog2<kHeadsLog2>(p)) +
                 (unit << UnitLog2());
     code_target_ =
         static_cast<uint32_t>(CodeOffset(token + (lane >> ChunksLog2()), chunk, ChunksLog2()));
     const int row_log2 = ScaleRowLog2<kHeadsLog2>(p);
-    const int place = SwizzlesScales<kHeadsLog2>(p)
-                          ? unit ^ ScaleSwizzle(row_log2, token + own)
-                          : unit;
+    const int place =
+        SwizzlesScales<kHeadsLog2>(p) ? unit ^ ScaleSwizzle(row_log2, token + own) : unit;
     scale_target_ = static_cast<uint32_t>(2 * Traits::kCodeBytes + ((token + own) << row_log2) +
                                           (place << UnitLog2()));
   }
@@ -126,7 +126,7 @@ class CodeCopier {
     } else {
 #pragma unroll 1
       for (int i = 0; i * per_turn < kTokens; ++i) {
-        copy(i, slots.Slot((static_cast<int>(first) + i * per_turn) & (kTokens - 1)));
+        copy(i, slots.Slot(static_cast<int>(first) + i * per_turn));
       }
     }
     const int units_log2 = UnitsLog2();
@@ -134,7 +134,7 @@ class CodeCopier {
         stage + scale_target_ + static_cast<uint32_t>(step * kStep << ScaleRowLog2<kHeadsLog2>(p_));
     const auto turn = [&](int i, int at) {
       const int own = i + (lane >> units_log2);
-      const uint32_t slot = slots.Slot(own & (kTokens - 1));
+      const uint32_t slot = slots.Slot(own);
       if (!kWide && own >= kTokens) return;
       const uint32_t to = scales + static_cast<uint32_t>(at);
       const char* const source = AddressOf(k_scales_, slot, p_.scale_stride);
@@ -143,9 +143,11 @@ class CodeCopier {
     };
     if constexpr (kKnown && Traits::kGroups == 1) {
       turn(0, 0);
-      // Four units of 16 bytes to a token, so the distance of eight tokens is a constant: as a
-      // uniform register in the address, ptxas 13.0 encodes it wrongly beside the hint of CopyOnce.
+      // Four or two units of 16 bytes to a token, so the distance of some tokens is a constant: as
+      // a uniform register in the address, ptxas 13.0 encodes it wrongly beside the hint of
+      // CopyOnce.
       if (kWide && units_log2 == 2) turn(8, 8 * 4 * 16);
+      if (kTokens > 16 && !kWide && units_log2 == 1) turn(16, 16 * 2 * 16);
     } else {
 #pragma unroll 1
       for (int i = 0; i < kTokens; i += 32 >> units_log2) {
@@ -161,7 +163,9 @@ class CodeCopier {
   __device__ __forceinline__ int UnitLog2() const {
     return kFullUnits ? 4 : min(ScaleRowLog2<kHeadsLog2>(p_), 4);
   }
-  __device__ __forceinline__ int UnitsLog2() const { return ScaleRowLog2<kHeadsLog2>(p_) - UnitLog2(); }
+  __device__ __forceinline__ int UnitsLog2() const {
+    return ScaleRowLog2<kHeadsLog2>(p_) - UnitLog2();
+  }
   __device__ __forceinline__ void CopyUnit(uint32_t to, const char* from, bool wanted) const {
     if (UnitLog2() == 4) {
       CopyOnce<16>(to, from, wanted);

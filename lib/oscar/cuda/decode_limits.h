@@ -83,7 +83,7 @@ struct DecodeTraits {
   static constexpr int kWarps = DecodeWarps(kDim, kGroups, kCols);
   static constexpr int kThreads = 32 * (kWarps + kCopyWarps);
   // Tokens that the copying warps take at a time, in equal shares: tiles are whole steps.
-  static constexpr int kQuantisedStep = kWarps == 12 ? 32 : 64, kRowStep = kWarps == 12 ? 16 : 32;
+  static constexpr int kQuantisedStep = kWarps == 12 ? 96 : 64, kRowStep = kWarps == 12 ? 16 : 32;
   // Registers of a thread: what a launch gives to every thread, and how it is then shared out.
   static constexpr int kComputeRegisters = kWarps == 16 ? 104 : kWarps == 12 ? 144 : 208;
   static constexpr int kCopyRegisters = 64;
