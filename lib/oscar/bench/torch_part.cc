@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "oscar/bench/measure.h"
@@ -151,18 +152,21 @@ std::optional<Spread> TimeSdpa(const DecodeCase& c, SdpaKernel kernel, const Cac
 StepTimes TimeStep(const StepCase& c, const CachePool& pool, const DeviceInfo& info, int device,
                    const DeviceStream& stream) {
   ModelStep step(c, pool, info, device, stream);
-  const auto time = [&](ModelStep::Part part) {
+  std::vector<std::function<void(Stream)>> parts;
+  for (const auto part :
+       {ModelStep::Part::kWhole, ModelStep::Part::kProducts, ModelStep::Part::kAttention}) {
     step.Run(part, stream.get());
-    stream.Synchronize();
-    Spread spread =
-        MeasureLaunches(stream, 1, kStepReplays, [&](Stream s, int) { step.Run(part, s); });
+    parts.push_back([&step, part](Stream s) { step.Run(part, s); });
+  }
+  stream.Synchronize();
+  std::vector<Spread> spreads = MeasureInTurn(stream, kStepReplays, parts);
+  for (Spread& spread : spreads) {
     for (double* x : {&spread.low, &spread.median, &spread.high}) *x /= 1000;
-    return spread;
-  };
+  }
   StepTimes times;
-  times.gemm = time(ModelStep::Part::kProducts);
-  times.attention = time(ModelStep::Part::kAttention);
-  times.step = time(ModelStep::Part::kWhole);
+  times.step = spreads[0];
+  times.gemm = spreads[1];
+  times.attention = spreads[2];
   return times;
 }
 
