@@ -169,6 +169,8 @@ void BenchBFloat16(BenchDevice& device) {
                {"bf16 8x100K", 8, 100 * kK},
                {"bf16 32x32K", 32, 32 * kK},
                {"bf16 64x32K", 64, 32 * kK}});
+  c.shape = Shape(128, 8, 128);
+  BenchDecode(device, c, {{"bf16 gqa16 8x64K", 8, 64 * kK}});
 }
 
 struct WriteSide {
