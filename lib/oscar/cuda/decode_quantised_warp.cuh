@@ -78,7 +78,7 @@ struct QuantisedWarp
     PinLane(value_offset);
     PinLane(scale_offset);
     // With a register to spare the multiplication stays one: a shift would take the logic units.
-    if constexpr (Traits::kWarps == 8) PinLane(raise);
+    if constexpr (Traits::kWarps == 8 || kDim == 64) PinLane(raise);
     WaitForPredecessors();  // nothing before depends on what they write
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) columns[c].Start(p, rows[c]);
