@@ -1,12 +1,13 @@
 // The CPU twin of the write kernel against the quantiser of lib/oscar/quant, bit for bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "gpu/write_rows.h"
+#include "gpu/write_case.h"
 #include "oscar/core/error.h"
 #include "oscar/cuda/twin.h"
 #include "oscar/quant/quantiser.h"
@@ -119,6 +120,56 @@ TEST(WriteTwin, KeepsWindowRowsAndDropsWhatHasNoDestination) {
   for (const uint8_t byte : codes) written += byte != 0xaa ? 1 : 0;
   EXPECT_LE(written, 16);
   EXPECT_GT(written, 0);
+}
+
+// As graphs of a fixed batch fill their lists up.
+TEST(WriteTwin, NegativeSlotsDropTheirTokens) {
+  test::WriteCase c({2, 64, 1, DType::kF32}, 9, 2);
+  c.KeepEveryThird();
+  const Written whole = OnHost(c);
+  c.DropEveryFourth();
+  const Written some = OnHost(c);
+  const auto row = [](const auto& numbers, int64_t index, int64_t length) {
+    return std::vector(numbers.begin() + index * length, numbers.begin() + (index + 1) * length);
+  };
+  const Written blank = Blank(c);
+  for (int64_t i = 0; i < c.guard; ++i) {
+    EXPECT_EQ(row(some.codes, i, 32), row(blank.codes, i, 32)) << i;
+    EXPECT_EQ(row(some.scales, i, 16), row(blank.scales, i, 16)) << i;
+  }
+  for (int64_t slot = 0; slot < c.pool; ++slot) {
+    const bool named = std::ranges::find(c.slots, slot) != c.slots.end();
+    const Written& expected = named ? whole : blank;
+    EXPECT_EQ(row(some.codes, c.guard + slot, 32), row(expected.codes, slot, 32)) << slot;
+    EXPECT_EQ(row(some.scales, c.guard + slot, 16), row(expected.scales, slot, 16)) << slot;
+  }
+  for (int64_t slot = 0; slot < c.row_pool; ++slot) {
+    const bool named = std::ranges::find(c.slots, c.pool + slot) != c.slots.end();
+    const auto found = row(some.rows, slot, 128),
+               wanted = row((named ? whole : blank).rows, slot, 128);
+    for (size_t d = 0; d < 128; ++d) EXPECT_EQ(found[d].bits, wanted[d].bits) << slot;
+  }
+}
+
+TEST(WriteTwin, RefusesPointersThatAreNotAligned) {
+  const CacheShape shape{1, 64, 1, DType::kF32};
+  alignas(16) const BFloat16 rows[128] = {};
+  WriteJob job;
+  job.tokens = 1;
+  job.heads = 1;
+  job.rows = rows + 8;
+  WriteTwin(shape, {&job, 1});
+  job.rows = rows + 1;
+  try {
+    WriteTwin(shape, {&job, 1});
+    ADD_FAILURE() << "rows that are not aligned were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUsage);
+    EXPECT_NE(
+        std::string(error.what()).find("rows of write job 0 are not at a multiple of 16 bytes"),
+        std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(WriteTwin, RefusesWhatDoesNotFit) {

@@ -199,6 +199,10 @@ TEST(DecodeGpu, MissingTensorsAreNamed) {
   in.quantised.k_scales = nullptr;
   EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
                Error);
+  in = device.inputs();
+  in.quantised.v_codes += 8;  // not at a multiple of 16 bytes
+  EXPECT_THROW(LaunchDecode(device.workspace(), in, device.outputs(), device.stream().get()),
+               Error);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ inline Written OnDevice(const WriteCase& c) {
   job.rotation = c.rotation.empty() ? nullptr : rotation.As<BFloat16>();
   if (!c.slots.empty()) {
     job.slots = {slots.data(), c.wide ? DType::kI64 : DType::kI32};
-    job.codes = codes.As<uint8_t>();
-    job.scales = scales.data();
+    job.codes = codes.As<uint8_t>() + c.FirstCode();
+    job.scales = scales.As<uint8_t>() + c.FirstScale();
   }
   job.out_rows = kept.As<BFloat16>();
   const DeviceStream stream;

@@ -17,6 +17,7 @@ struct WriteCase {
   std::vector<BFloat16> rows, rotation;
   std::vector<int64_t> slots;  // empty: rows keep their places, nothing is quantised
   int64_t pool = 0, row_pool = 0;
+  int64_t guard = 0;  // slots in front of the pool's first one, which nothing may touch
   bool per_head = false;
   int64_t heads_per_rotation = 1;
   bool wide = true;
@@ -36,6 +37,14 @@ struct WriteCase {
   void KeepEveryThird() {
     for (int64_t i = 0; i < tokens; i += 3) slots[static_cast<size_t>(i)] = pool + i;
   }
+  // Every fourth token goes nowhere.
+  void DropEveryFourth() {
+    guard = 3;
+    for (int64_t i = 1; i < tokens; i += 4) slots[static_cast<size_t>(i)] = -1 - i / 4 % guard;
+  }
+  // Of the first slot in the codes and scales.
+  int64_t FirstCode() const { return guard * shape.heads * shape.CodeBytes(); }
+  int64_t FirstScale() const { return guard * shape.heads * shape.ScaleBytes(); }
   void Rotate(uint64_t seed) {
     Random random(seed);
     rotation = NormalMatrices(random, matrices(), shape.dim);
@@ -49,9 +58,11 @@ struct Written {
 
 inline Written Blank(const WriteCase& c) {
   return {
-      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.CodeBytes()), 0xaa),
-      std::vector<uint8_t>(static_cast<size_t>(c.pool * c.shape.heads * c.shape.ScaleBytes()),
-                           0xaa),
+      std::vector<uint8_t>(
+          static_cast<size_t>(c.FirstCode() + c.pool * c.shape.heads * c.shape.CodeBytes()), 0xaa),
+      std::vector<uint8_t>(
+          static_cast<size_t>(c.FirstScale() + c.pool * c.shape.heads * c.shape.ScaleBytes()),
+          0xaa),
       std::vector<BFloat16>(static_cast<size_t>(c.row_pool * c.shape.heads * c.shape.dim),
                             BFloat16{0xaaaa})};
 }
@@ -75,8 +86,8 @@ inline Written OnHost(const WriteCase& c) {
   job.rotation = c.rotation.empty() ? nullptr : c.rotation.data();
   if (!c.slots.empty()) {
     job.slots = {c.slots.data(), DType::kI64};
-    job.codes = out.codes.data();
-    job.scales = out.scales.data();
+    job.codes = out.codes.data() + c.FirstCode();
+    job.scales = out.scales.data() + c.FirstScale();
   }
   job.out_rows = out.rows.data();
   WriteTwin(c.shape, {&job, 1});

@@ -60,6 +60,19 @@ TEST(WriteGpu, ScaleTypesSlotsAndTiers) {
   }
 }
 
+TEST(WriteGpu, NegativeSlotsDropTheirTokens) {
+  OSCAR_NEED_DEVICE();
+  for (const bool wide : {false, true}) {
+    for (const int64_t heads : {2, 4}) {
+      WriteCase c({heads, 128, 1, DType::kF32}, 70, 8);
+      c.wide = wide;
+      c.KeepEveryThird();
+      c.DropEveryFourth();
+      ExpectEqual(c, std::to_string(heads) + (wide ? " wide" : " narrow"));
+    }
+  }
+}
+
 // Ordered integers of bf16 numbers: neighbours differ by one.
 int32_t Ordinal(BFloat16 x) {
   const int32_t bits = x.bits;

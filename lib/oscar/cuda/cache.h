@@ -1,6 +1,7 @@
 // How a 2-bit KV cache lies in memory, byte for byte as the public serving code keeps it. One set
 // of buffers per layer. Pointers are device pointers for the kernels and host pointers for the CPU
-// twins; the layout is the same.
+// twins; the layout is the same. All tensors but lists of slots and log-sum-exps are at multiples
+// of 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct CacheShape {
   int64_t RowTokenBytes() const { return 2 * heads * dim * 2; }
 };
 
-// The 2-bit tier. A row reconstructs as (code - zero) * scale.
+// The 2-bit tier. A row reconstructs as (code - zero) * scale; infinite scales and zeros of f16, as
+// constant rows leave them, count as the largest finite number.
 struct QuantisedCache {
   uint8_t* k_codes = nullptr;  // [slots, heads, dim / 4], quarter split: bits 2i of byte j hold
   uint8_t* v_codes = nullptr;  //   channel j + i * dim / 4
@@ -43,7 +45,8 @@ struct RowCache {
 };
 
 // Slot numbers, concatenated over requests in the order of the plan that uses them. Values are
-// trusted: nothing on the device checks that they are below the slot count.
+// trusted: nothing on the device checks that they are below the slot count. Decode attention reads
+// the low 32 bits of a number, which must be from 0 to 2^31 - 1; writes take all of int64.
 struct SlotList {
   const void* data = nullptr;
   DType type = DType::kI32;  // i32 or i64
@@ -53,6 +56,9 @@ struct SlotList {
 // 128 or 256, a number of groups that is no power of two or leaves less than 16 channels to each, a
 // scale type that is not f32, f16 or bf16.
 void CheckCacheShape(const CacheShape& shape);
+
+// Throws Error(kUsage) naming "<what> of <where>" when `pointer` is no multiple of 16.
+void CheckAligned(const void* pointer, const char* what, const char* where);
 
 // Throws Error(kUnsupported) when `list` is neither i32 nor i64.
 void CheckSlotType(const SlotList& list, const char* name);

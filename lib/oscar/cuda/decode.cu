@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "oscar/cuda/cuda_error.h"
 #include "oscar/cuda/decode_launch.h"
@@ -53,6 +54,21 @@ void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
   }
   if (rows && (in.rows.k == nullptr || in.rows.v == nullptr || in.row_slots.data == nullptr)) {
     throw Error(ErrorCode::kUsage, "the plan has bf16 tokens, but their cache is missing");
+  }
+}
+
+void CheckPointers(const DecodeInputs& in, const DecodeOutputs& out) {
+  const QuantisedCache& c = in.quantised;
+  for (const auto& [pointer, what] : {std::pair<const void*, const char*>{in.q, "queries"},
+                                      {c.k_codes, "key codes"},
+                                      {c.v_codes, "value codes"},
+                                      {c.k_scales, "key scales"},
+                                      {c.v_scales, "value scales"},
+                                      {in.rows.k, "bf16 keys"},
+                                      {in.rows.v, "bf16 values"},
+                                      {in.v_rotation, "value rotations"},
+                                      {out.o, "outputs"}}) {
+    CheckAligned(pointer, what, "decode attention");
   }
 }
 
@@ -114,6 +130,7 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
     throw Error(ErrorCode::kUsage, "decode attention was launched before a plan was made");
   }
   CheckInputs(workspace, inputs, outputs);
+  CheckPointers(inputs, outputs);
   const DecodeParams params = MakeParams(workspace, inputs, outputs);
   const int64_t dim = workspace.shape().cache.dim;
   const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;
@@ -128,8 +145,9 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   sums.o = params.unrotated;
   sums.o_is_bf16 = 0;
   CheckCuda(add(sums, on), "launch of the decode merge kernel");
-  const auto rotate =
-      dim == 64 ? LaunchRotate<64> : dim == 128 ? LaunchRotate<128> : LaunchRotate<256>;
+  const auto rotate = dim == 64    ? LaunchRotate<64>
+                      : dim == 128 ? LaunchRotate<128>
+                                   : LaunchRotate<256>;
   CheckCuda(rotate(params, on), "launch of the kernel that rotates the output");
 }
 

@@ -1,4 +1,5 @@
 #include <bit>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
@@ -52,6 +53,12 @@ void CheckSlotType(const SlotList& list, const char* name) {
   }
 }
 
+void CheckAligned(const void* pointer, const char* what, const char* where) {
+  if (reinterpret_cast<uintptr_t>(pointer) % 16 == 0) return;
+  throw Error(ErrorCode::kUsage,
+              std::string(what) + " of " + where + " are not at a multiple of 16 bytes");
+}
+
 void CheckDecodeShape(const DecodeShape& shape) {
   // Before the groups that can be written, which may be more.
   CheckDim(shape.cache.dim);
@@ -98,6 +105,13 @@ void CheckWriteJobs(const CacheShape& shape, std::span<const WriteJob> jobs) {
       throw Error(ErrorCode::kUsage, where + " has no rows");
     if (job.codes != nullptr && (job.scales == nullptr || job.slots.data == nullptr)) {
       throw Error(ErrorCode::kUsage, where + ": codes need scales and slots");
+    }
+    for (const auto& [pointer, what] : {std::pair<const void*, const char*>{job.rows, "rows"},
+                                        {job.rotation, "rotations"},
+                                        {job.codes, "codes"},
+                                        {job.scales, "scales"},
+                                        {job.out_rows, "output rows"}}) {
+      CheckAligned(pointer, what, where.c_str());
     }
     if (job.clip_index < -1 || job.clip_index >= shape.dim) {
       throw Error(ErrorCode::kUsage, where + ": clip index " + std::to_string(job.clip_index) +

@@ -105,6 +105,7 @@ void WriteTwin(const CacheShape& shape, std::span<const WriteJob> jobs) {
       const int64_t source =
           job.source_slots.data == nullptr ? token : SlotAt(job.source_slots, token);
       const int64_t slot = job.slots.data == nullptr ? token : SlotAt(job.slots, token);
+      if (slot < 0) continue;
       const bool keep = job.slots.data == nullptr || slot >= job.row_slot_offset;
       for (int64_t head = 0; head < job.heads; ++head) {
         const std::vector<float> x =

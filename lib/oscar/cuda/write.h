@@ -5,7 +5,7 @@
 //
 // in float32 with IEEE division, per group of dim / groups channels: on equal x' every byte, scale
 // and zero equals the CPU reference. R = identity leaves the rows untouched, but for the sign of
-// zeros.
+// zeros. Rows must be finite: nothing checks it, and what is written of others is not defined.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,21 @@ namespace oscar {
 // kOrderStatistic: exact, the public prefill writer. kBisection: the public decode flush.
 enum class ClipRule : int32_t { kOrderStatistic = 0, kBisection = 1 };
 
-// Rows of one tensor, [tokens, heads, dim] bf16, and what becomes of them. Pointers are multiples
+// Rows of one tensor, [tokens, heads, dim] bf16, and what becomes of them. Tensors are at multiples
 // of 16 bytes. Two destinations exist: quantised rows for slots below `row_slot_offset`, bf16 rows
-// (rotated) for slots from it on, at slot - row_slot_offset. A null destination drops its rows.
+// (rotated) for slots from it on, at slot - row_slot_offset. A null destination drops its rows, a
+// negative slot its token. No job of a launch may write what another or itself reads: jobs run in
+// no order.
 struct WriteJob {
   const BFloat16* rows = nullptr;
   int64_t tokens = 0;
   int64_t heads = 0;
-  // Optional: row block of token i is source_slots[i] instead of i (flush of window rows).
+  // Optional: row block of token i is source_slots[i] instead of i (flush of window rows, which are
+  // rotated already: `rotation` is null then). None may be negative.
   SlotList source_slots;
 
-  // [dim, dim]; nullptr: identity. Read ahead of the kernel launched right before, which may not
-  // write it.
+  // [dim, dim]; nullptr: identity. Read ahead of launches that still run, which may not write it:
+  // launches of this library, and what ran beside the first of them.
   const BFloat16* rotation = nullptr;
   // One [dim, dim] per KV head, for `heads_per_rotation` consecutive heads each (the group size
   // for queries, 1 for keys and values).
@@ -44,7 +47,9 @@ struct WriteJob {
   void* scales = nullptr;    // [slots, heads, 2 * groups] of scale_type
   BFloat16* out_rows = nullptr;
 
-  int64_t clip_index = -1;  // element of the ascending |x'| that limits the row; -1: no clipping
+  // Element of the ascending |x'| that limits the row; by bisection, a limit with at most dim less
+  // this many above it. -1: no clipping.
+  int64_t clip_index = -1;
   ClipRule clip_rule = ClipRule::kOrderStatistic;
 };
 
@@ -52,15 +57,15 @@ struct WriteJob {
 int64_t ClipIndexOf(double ratio, int64_t dim);
 
 // Jobs that one launch takes: keys and values of a prefill chunk; keys, values and queries of a
-// decode step; keys and values of a flush.
+// decode step; keys and values of a flush; or what comes together of these.
 inline constexpr int64_t kMaxWriteJobs = 6;
 
 // Throws what LaunchWrite throws on jobs that do not fit.
 void CheckWriteJobs(const CacheShape& shape, std::span<const WriteJob> jobs);
 
 // Runs all jobs in one launch on `stream`; graph safe. `shape.heads` is not used: every job has its
-// own. Throws Error(kUnsupported) or Error(kUsage) naming what does not fit, Error(kDevice) when
-// the launch fails.
+// own. Throws Error(kUnsupported) or Error(kUsage) naming what does not fit, tensors that are not
+// aligned among it, Error(kDevice) when the launch fails.
 void LaunchWrite(const CacheShape& shape, std::span<const WriteJob> jobs, Stream stream);
 
 }  // namespace oscar

@@ -52,9 +52,9 @@ __device__ __forceinline__ RowTarget FindTarget(const WriteJobParams& job, int r
   if (job.slots != nullptr) {
     slot = raw.Number(job.slot_log2);
     keep = slot >= job.row_slot_offset;
-    if (keep) slot -= job.row_slot_offset;
   }
-  const bool dropped = keep ? job.out_rows == nullptr : job.codes == nullptr;
+  const bool dropped = slot < 0 || (keep ? job.out_rows == nullptr : job.codes == nullptr);
+  if (job.slots != nullptr && keep) slot -= job.row_slot_offset;
   RowTarget target{slot * job.heads + at.head, keep ? RowUse::kKeep : RowUse::kQuantise};
   if (dropped || index >= job.rows_per_rotation) target.use = RowUse::kNone;
   return target;
