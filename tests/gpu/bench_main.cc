@@ -252,7 +252,7 @@ void BenchPlanner() {
   const DeviceStream stream;
   DecodeWorkspace workspace(shape, 128);
   const Spread t{
-      0, 1000 * DeviceMilliseconds(stream, [&](Stream) { workspace.Plan(lengths, stream); }), 0};
+      0, 1000 * DeviceMilliseconds(stream, [&](Stream s) { workspace.Plan(lengths, s); }), 0};
   Report("planner 128 ragged", t, 0, 0);
 }
 

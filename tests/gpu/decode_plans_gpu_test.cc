@@ -94,19 +94,19 @@ TEST(DecodeGpu, GraphFollowsNewPlans) {
   DecodeCase c(Shape(32, 8), {{3000, 320}, {700, 7}}, 14);
   DeviceDecode device(c);
   // Captured while there is nobody to serve.
-  device.workspace().Plan({}, device.stream());
+  device.workspace().Plan({}, device.stream().get());
   device.stream().Synchronize();
   const DeviceGraph graph(device.stream(), [&](Stream stream) {
     LaunchDecode(device.workspace(), device.inputs(), device.outputs(), stream);
   });
   graph.Launch(device.stream());
-  device.workspace().Plan(c.lengths, device.stream());
+  device.workspace().Plan(c.lengths, device.stream().get());
   graph.Launch(device.stream());
   device.stream().Synchronize();
   EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
   // The second request shrinks; the lists stay, so its slots are those of the first 150 tokens.
   c.lengths[1] = {150, 3};
-  device.workspace().Plan(c.lengths, device.stream());
+  device.workspace().Plan(c.lengths, device.stream().get());
   graph.Launch(device.stream());
   device.stream().Synchronize();
   EXPECT_LE(Compare(device.Result(), Reference(c)).output, kOutputBound);
@@ -128,7 +128,7 @@ TEST(DecodeGpu, GraphTakesPlansOfTheOtherKind) {
       c.lengths = lengths;
       heads = 12 - heads;
       device.workspace().SetPlan(PlanOn(device, c, device.workspace().blocks(), heads),
-                                 device.stream());
+                                 device.stream().get());
     };
     plan(captured);
     device.stream().Synchronize();
@@ -178,7 +178,7 @@ TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {
   const BFloat16* const queries[2] = {device.inputs().q, others.As<BFloat16>()};
   constexpr int kLaunches = 40;
   const DeviceBuffer outputs(kLaunches * c.outputs() * 4), lses(kLaunches * c.rows() * 4);
-  device.workspace().Plan(many, device.stream());
+  device.workspace().Plan(many, device.stream().get());
   const DeviceGraph graph(device.stream(), [&](Stream stream) {
     for (int i = 0; i < kLaunches; ++i) {
       device.inputs().q = queries[static_cast<size_t>(i % 2)];
@@ -190,7 +190,7 @@ TEST(DecodeGpu, SumsTakeTheResultsOfTheirOwnLaunch) {
   });
   for (const std::ptrdiff_t requests : {2, 12, 1, 12, 2}) {
     const std::vector<RequestLengths> lengths(many.begin(), many.begin() + requests);
-    device.workspace().Plan(lengths, device.stream());
+    device.workspace().Plan(lengths, device.stream().get());
     for (int i = 0; i < 3; ++i) graph.Launch(device.stream());
     device.stream().Synchronize();
     const std::vector<float> all = FromDevice<float>(outputs, kLaunches * c.outputs());

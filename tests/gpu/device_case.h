@@ -69,11 +69,11 @@ class DeviceDecode {
 
   // Plans, fills partial results and outputs with NaN, runs.
   DecodeResult Run() {
-    workspace_.Plan(case_.lengths, stream_);
+    workspace_.Plan(case_.lengths, stream_.get());
     return RunPlanned();
   }
   DecodeResult Run(DecodePlan plan) {
-    workspace_.SetPlan(std::move(plan), stream_);
+    workspace_.SetPlan(std::move(plan), stream_.get());
     return RunPlanned();
   }
   DecodeResult RunPlanned() {

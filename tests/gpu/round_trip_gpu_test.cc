@@ -72,7 +72,7 @@ TEST(RoundTripGpu, SharedMemoryIsNotTrusted) {
     if (i > 0) PoisonSharedMemory(device.stream().get());
     WriteOnDevice(trip, device, matrix.As<BFloat16>(), k, v, targets);
     device.stream().Synchronize();
-    device.workspace().Plan(trip.c.lengths, device.stream());
+    device.workspace().Plan(trip.c.lengths, device.stream().get());
     device.stream().Synchronize();
     if (i > 0) PoisonSharedMemory(device.stream().get());
     const DecodeResult result = device.RunPlanned();

@@ -54,7 +54,8 @@ CachePool& KernelBench::PoolFor(const DecodeCase& c) {
 Spread KernelBench::Decode(const DecodeCase& c) {
   const CachePool& pool = PoolFor(c);
   DecodeWorkspace workspace(c.shape, c.batch);
-  workspace.Plan(std::vector<RequestLengths>(static_cast<size_t>(c.batch), c.Each()), stream_);
+  workspace.Plan(std::vector<RequestLengths>(static_cast<size_t>(c.batch), c.Each()),
+                 stream_.get());
   const int64_t outputs = c.batch * c.shape.q_heads * c.shape.cache.dim;
   const std::vector<BFloat16> rows = NormalRows(outputs, 6, 1);
   const DeviceBuffer q = Uploaded(rows.data(), outputs * 2), o(outputs * 2);
@@ -86,7 +87,7 @@ double KernelBench::Plan(const DecodeCase& c) {
   std::vector<double> times;
   for (int i = 0; i < 9; ++i) {
     times.push_back(1000 *
-                    DeviceMilliseconds(stream_, [&](Stream) { workspace.Plan(lengths, stream_); }));
+                    DeviceMilliseconds(stream_, [&](Stream s) { workspace.Plan(lengths, s); }));
   }
   std::ranges::sort(times);
   return times[times.size() / 2];

@@ -27,7 +27,8 @@ class ModelStep {
         workspace_(c.attention.shape, c.attention.batch) {
     const DecodeCase& a = c.attention;
     const CacheShape& cache = a.shape.cache;
-    workspace_.Plan(std::vector<RequestLengths>(static_cast<size_t>(a.batch), a.Each()), stream);
+    workspace_.Plan(std::vector<RequestLengths>(static_cast<size_t>(a.batch), a.Each()),
+                    stream.get());
     const int64_t kv = a.batch * cache.heads * cache.dim;
     ring_ = DeviceBuffer(c.model.layers * 2 * kv * 2);
     q_ = DeviceBuffer(a.batch * a.shape.q_heads * cache.dim * 2);

@@ -2,15 +2,15 @@
 //
 //   o[r, h] = sum_t p_t v_t,  p = softmax_t(logit_scale * q[r, h] . k_t)
 //
-// over the request's tokens of both tiers, k_t and v_t as the cache reconstructs them in float32
-// ((code - zero) * scale, or the bf16 row). Scale and zero are applied to scores and probabilities,
-// never to elements:
+// over the request's tokens of both tiers, k_t and v_t of KV head r / (query heads per KV head) as
+// the cache reconstructs them in float32 ((code - zero) * scale, or the bf16 row). Scale and zero
+// are applied to scores and probabilities, never to elements:
 //   q . k_t = s_t (q . c_t - z_t sum(q)),   o = (sum_t (p_t s_t) c_t - sum_t (p_t s_t) z_t) / sum p
 // so codes feed the tensor cores as they lie in memory. Accuracy: output within 1e-3 (relative
 // Frobenius) and log-sum-exp within 1e-4, or four float32 steps where it is large, of float64
 // arithmetic on the same cache, as long as no channel of a query is some hundred times as large as
-// all others (kFixedBits, kKeyFieldBits). Truncated sums take more off outputs of steps so large
-// that blocks have more than kMaxCuts pieces (plan.h).
+// all others (kFixedBits, kKeyFieldBits in decode_limits.h). Truncated sums take more off outputs
+// of steps so large that blocks have more than kMaxCuts pieces (plan.h).
 //
 // A plan whose requests have rows only makes this a BF16 paged decode attention.
 #pragma once
@@ -41,8 +41,9 @@ struct DecodeInputs {
   bool v_rotation_per_head = false;
   // Whether the first quantised tokens, or bf16 rows, may be fetched while launches before this one
   // still run, as launches of this library do: true where none of them writes what this call reads,
-  // back to the last launch that began after all before it were done (kernels of other libraries,
-  // copies). Queries are always waited for.
+  // back to the last launch that began after all before it were done (copies, and kernels that
+  // neither are launched programmatically early nor let their successors begin early). Queries are
+  // always waited for.
   bool quantised_settled = false;
   bool rows_settled = false;
 };
@@ -60,11 +61,13 @@ class DecodeWorkspace {
   // For up to `max_requests` requests. Throws Error(kDevice) without a device.
   DecodeWorkspace(const DecodeShape& shape, int64_t max_requests);
 
-  // Plans for the current device and copies the plan in stream order. `lengths` may differ in
-  // number and size from call to call; graphs captured before stay valid.
-  void Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream);
+  // Plans for the current device and copies the plan to it in order of `stream`, the one that the
+  // launches are on: while they still read the plan before, nothing is overwritten. `lengths` may
+  // differ in number and size from call to call; graphs captured before stay valid. Not while the
+  // stream is captured: a graph would copy this plan again at every replay.
+  void Plan(std::span<const RequestLengths> lengths, Stream stream);
   // The same with a plan made elsewhere. Throws Error(kUsage) when it does not fit.
-  void SetPlan(DecodePlan plan, const DeviceStream& stream);
+  void SetPlan(DecodePlan plan, Stream stream);
 
   const DecodeShape& shape() const { return shape_; }
   const DecodePlan& plan() const { return plan_; }
@@ -90,12 +93,14 @@ class DecodeWorkspace {
 };
 
 // Two launches on `stream`: partial attention of every piece, and their sums by log-sum-exp; a
-// third where the output is rotated. A kernel launched right before may not write the rotation. No
-// allocation, no synchronisation; deterministic for one plan. Reads the plan from
-// the workspace when it runs; what was launched works with any later plan, as long as `inputs` had
-// the tensors of every tier that the plan reads: only those of the present plan are asked for here.
-// Launches that share a workspace must not overlap. Throws Error(kUnsupported) on a shape that the
-// kernels do not handle, Error(kUsage) on missing tensors, Error(kDevice) when a launch fails.
+// third where the output is rotated. No allocation, no synchronisation; deterministic for one plan.
+// Plan, slot lists and rotation are read ahead of launches that still run: as with settled caches,
+// none of those may write them. Reads the plan from the workspace when it runs; what was launched
+// works with any later plan, as long as `inputs` had the tensors of every tier that the plan reads:
+// only those of the present plan are asked for here. One stream at a time for a workspace. Throws
+// Error(kUnsupported) on a type of output or slots that the kernels do not handle, Error(kUsage)
+// before the first plan and on tensors that are missing or not aligned (cache.h), Error(kDevice)
+// when a launch fails.
 void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
                   const DecodeOutputs& outputs, Stream stream);
 

@@ -28,11 +28,11 @@ DecodeWorkspace::DecodeWorkspace(const DecodeShape& shape, int64_t max_requests)
   unrotated_ = DeviceBuffer(max_requests * shape.q_heads * shape.cache.dim * 4);
 }
 
-void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, const DeviceStream& stream) {
+void DecodeWorkspace::Plan(std::span<const RequestLengths> lengths, Stream stream) {
   SetPlan(PlanDecode(shape_, lengths, blocks_), stream);
 }
 
-void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
+void DecodeWorkspace::SetPlan(DecodePlan plan, Stream stream) {
   CheckPlan(plan, shape_);
   const int64_t capacity = MaxPieces(max_requests_, plan.head_blocks, blocks_);
   if (plan.requests > max_requests_ || plan.blocks != blocks_ || plan.partials() > capacity) {
@@ -47,10 +47,10 @@ void DecodeWorkspace::SetPlan(DecodePlan plan, const DeviceStream& stream) {
   const PlanHead head = HeadOf(plan_, shape_);
   begins_host_ = {head.requests, head.heads_log2};
   begins_host_.insert(begins_host_.end(), plan_.partial_begin.begin(), plan_.partial_begin.end());
-  stream.UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4);
+  UploadAsync(begins_, begins_host_.data(), static_cast<int64_t>(begins_host_.size()) * 4, stream);
   pieces_host_ = PiecesForDevice(plan_);
-  stream.UploadAsync(pieces_, pieces_host_.data(),
-                     static_cast<int64_t>(pieces_host_.size() * sizeof(PlanPiece)));
+  UploadAsync(pieces_, pieces_host_.data(),
+              static_cast<int64_t>(pieces_host_.size() * sizeof(PlanPiece)), stream);
 }
 
 void DecodeWorkspace::PoisonPartials(uint8_t value) {

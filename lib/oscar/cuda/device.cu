@@ -138,11 +138,10 @@ DeviceStream::~DeviceStream() { cudaStreamDestroy(Native(stream_)); }
 void DeviceStream::Synchronize() const {
   CheckCuda(cudaStreamSynchronize(Native(stream_)), "work on the CUDA device");
 }
-void DeviceStream::UploadAsync(const DeviceBuffer& target, const void* source,
-                               int64_t bytes) const {
+void UploadAsync(const DeviceBuffer& target, const void* source, int64_t bytes, Stream stream) {
   CheckRange(0, bytes, target.bytes());
   CheckCuda(cudaMemcpyAsync(target.data(), source, static_cast<size_t>(bytes),
-                            cudaMemcpyHostToDevice, Native(stream_)),
+                            cudaMemcpyHostToDevice, Native(stream)),
             "copy to the device");
 }
 

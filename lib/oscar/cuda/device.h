@@ -67,12 +67,13 @@ class DeviceStream {
   Stream get() const { return stream_; }
   // Waits for the work and throws Error(kDevice) if any of it failed.
   void Synchronize() const;
-  // Copies host memory in stream order; `source` must live until the copy has run.
-  void UploadAsync(const DeviceBuffer& target, const void* source, int64_t bytes) const;
 
  private:
   Stream stream_ = nullptr;
 };
+
+// Copies host memory to the device in stream order; `source` must live until the copy has run.
+void UploadAsync(const DeviceBuffer& target, const void* source, int64_t bytes, Stream stream);
 
 // Work recorded once and replayed with one launch.
 class DeviceGraph {

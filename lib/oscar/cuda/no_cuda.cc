@@ -35,8 +35,8 @@ void DeviceBuffer::Fill(uint8_t /*value*/) {}
 DeviceStream::DeviceStream() { NoDevice(); }
 DeviceStream::~DeviceStream() = default;
 void DeviceStream::Synchronize() const { NoDevice(); }
-void DeviceStream::UploadAsync(const DeviceBuffer& /*target*/, const void* /*source*/,
-                               int64_t /*bytes*/) const {
+void UploadAsync(const DeviceBuffer& /*target*/, const void* /*source*/, int64_t /*bytes*/,
+                 Stream /*stream*/) {
   NoDevice();
 }
 

@@ -104,8 +104,8 @@ inline constexpr int64_t kRowCostPercent = 80;
 
 // Deals the tokens out to `blocks` blocks, in order, cut at tile borders: equal bytes, or the least
 // that the dearest block can cost where that is less. Equal input gives an equal plan. Throws
-// Error(kUsage) on a negative length. `heads_per_block`: the most or the least; 0 leaves it to the
-// planner.
+// Error(kUsage) on a negative length. `blocks`: at least 1 (PlanBlocks). `heads_per_block`: the
+// most or the least (MostHeadsPerBlock, LeastHeadsPerBlock); 0 leaves it to the planner.
 DecodePlan PlanDecode(const DecodeShape& shape, std::span<const RequestLengths> lengths,
                       int64_t blocks, int64_t heads_per_block = 0);
 

@@ -75,7 +75,7 @@ class DeviceBackend final : public KernelBackend {
   DecodeWorkspace& Planned(const DecodeShape& shape, std::span<const RequestLengths> lengths) {
     workspace_ = std::make_unique<DecodeWorkspace>(
         shape, std::max<int64_t>(1, static_cast<int64_t>(lengths.size())));
-    workspace_->Plan(lengths, stream_);
+    workspace_->Plan(lengths, stream_.get());
     stream_.Synchronize();
     return *workspace_;
   }
