@@ -156,11 +156,12 @@ struct ByteQueries {
                                                   : __uint_as_float(exponent - (kFixedBits << 23));
   }
 
-  // Sums of the integers, by the multiply: what they drop counts nowhere.
+  // Sums of the integers, by the multiply: what they drop counts nowhere. In four parts, those of
+  // four groups or of one, so that hardly a multiply waits for the one before.
   __device__ __forceinline__ void AddChannels(float down) {
-    int sums[kGroups][2][4];
+    int sums[4][2][4];
 #pragma unroll
-    for (int i = 0; i < kGroups * 8; ++i) sums[i / 8][i / 4 % 2][i % 4] = 0;
+    for (int i = 0; i < 32; ++i) sums[i / 8][i / 4 % 2][i % 4] = 0;
 #pragma unroll
     for (int i = 0; i < 2 * kSteps; ++i) {
       const int step = i / 2, operand = i % 2;
@@ -170,13 +171,17 @@ struct ByteQueries {
         MultiplyShortBytes(sums[step][operand], one, one, x[0]);
         MultiplyShortBytes(sums[step + 2][operand], one, one, x[1]);
       } else {
-        MultiplyBytes(sums[step % kGroups][operand], one, one, one, one, x[0], x[1]);
+        MultiplyBytes(sums[step % 4][operand], one, one, one, one, x[0], x[1]);
       }
     }
+    const auto total = [&](int group, int operand, int at) {
+      if constexpr (kGroups > 1) return sums[group][operand][at];
+      return (sums[0][operand][at] + sums[1][operand][at]) +
+             (sums[2][operand][at] + sums[3][operand][at]);
+    };
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const int(&s)[2][4] = sums[group];
-      sum[group][0] = JoinDigits(s[0][0], s[0][1], s[1][0]) * down;
+      sum[group][0] = JoinDigits(total(group, 0, 0), total(group, 0, 1), total(group, 1, 0)) * down;
     }
   }
 };
