@@ -173,6 +173,7 @@ void ParseClip(const std::string& text, MethodSettings& method) {
 cli::OptionTable VerifyTable(VerifyArguments& a) {
   cli::OptionTable table("oscar-verify",
                          "what 2 bits cost: cache schemes against BF16 on held-out data");
+  table.Command("bench", "times of the kernels at model shapes");
   AddInputs(table, a);
   AddSchemes(table, a);
   AddVerdict(table, a);

@@ -283,6 +283,27 @@ TEST(Options, HelpNamesEveryOption) {
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));
 }
 
+TEST(Options, HelpNamesCommandsWithOptionsOfTheirOwn) {
+  Fixture f;
+  f.table.Command("time", "how fast it is");
+  for (const std::string& help : {ShortHelp(f.table), LongHelp(f.table)}) {
+    EXPECT_THAT(help, HasSubstr("Usage: oscar-test [options]\n"
+                                "       oscar-test time [options]   how fast it is"
+                                " (oscar-test time -h)\n"));
+  }
+  EXPECT_THAT(MarkdownPage(f.table), HasSubstr("\n`oscar-test time [options]`: how fast it is"));
+}
+
+TEST(Options, HelpKeepsTheNameOfADocumentApart) {
+  Fixture f;
+  f.table.Document("formats/of-a-very-long-name.md", "another format");
+  f.table.Document("formats/exactly-thirty.md", "a third format");
+  EXPECT_THAT(LongHelp(f.table), HasSubstr("  docs/formats/of-a-very-long-name.md\n" +
+                                           std::string(32, ' ') + "another format\n"));
+  EXPECT_THAT(LongHelp(f.table), HasSubstr("  docs/formats/test.md          a format\n"));
+  EXPECT_THAT(LongHelp(f.table), HasSubstr("docs/formats/exactly-thirty.md\n"));
+}
+
 TEST(Options, ProgramsThatWriteNothingHaveNoForce) {
   CommonOptions common;
   OptionTable table{"oscar-test", "reads only"};

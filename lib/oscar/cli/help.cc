@@ -67,11 +67,38 @@ std::string Entry(const OptionRow& row, bool with_detail) {
   return out + Wrapped(text, kTextColumn) + "\n";
 }
 
-std::string Help(const OptionTable& table, bool with_detail) {
-  std::string out = fmt::format("{}: {}\n\nUsage: {} [options]", table.program(), table.summary(),
-                                table.program());
+// "oscar-verify bench [options]", of a command with options of its own.
+std::string UsageOf(const OptionTable& table, const std::string& command) {
+  return fmt::format("{} {} [options]", table.program(), command);
+}
+
+std::string Usage(const OptionTable& table) {
+  std::string out = fmt::format("Usage: {} [options]", table.program());
   if (table.positional() != nullptr) out += " " + table.positional()->value_name;
   out += "\n";
+  for (const auto& [command, what] : table.commands()) {
+    out += fmt::format("       {}   {} ({} {} -h)\n", UsageOf(table, command), what,
+                       table.program(), command);
+  }
+  return out;
+}
+
+// The pages of docs/, each with its text in the same column or, after a long name, below it.
+std::string Documents(const OptionTable& table) {
+  std::string out;
+  for (const auto& [page, what] : table.documents()) {
+    const std::string path = "docs/" + page;
+    const bool fits = path.size() < kTextColumn;
+    out += "  " + path;
+    out += fits ? std::string(kTextColumn - path.size(), ' ')
+                : "\n" + std::string(kTextColumn + 2, ' ');
+    out += what + "\n";
+  }
+  return out;
+}
+
+std::string Help(const OptionTable& table, bool with_detail) {
+  std::string out = fmt::format("{}: {}\n\n{}", table.program(), table.summary(), Usage(table));
   if (table.positional() != nullptr) {
     out += fmt::format("\n  {}\n      {}\n", table.positional()->value_name,
                        Wrapped(table.positional()->text.brief + ". " +
@@ -90,9 +117,7 @@ std::string Help(const OptionTable& table, bool with_detail) {
       out += fmt::format("\nExample, {}:\n  {}\n", what, command);
     }
     if (!table.documents().empty()) out += "\nDocuments:\n";
-    for (const auto& [page, what] : table.documents()) {
-      out += fmt::format("  {:<{}}{}\n", "docs/" + page, kTextColumn, what);
-    }
+    out += Documents(table);
   }
   return out + "\n" + std::string(kExitCodes);
 }
@@ -117,6 +142,9 @@ std::string MarkdownPage(const OptionTable& table) {
   if (table.positional() != nullptr) {
     out += fmt::format("\n`{} {}`: {}. {}\n", table.program(), table.positional()->value_name,
                        table.positional()->text.brief, table.positional()->text.detail);
+  }
+  for (const auto& [command, what] : table.commands()) {
+    out += fmt::format("\n`{}`: {}\n", UsageOf(table, command), what);
   }
   std::string section;
   for (const OptionRow& row : table.rows()) {

@@ -74,6 +74,10 @@ void OptionTable::Required() { rows_.back().required = true; }
 
 void OptionTable::Short(std::string letter) { rows_.back().short_name = std::move(letter); }
 
+void OptionTable::Command(std::string name, std::string what) {
+  commands_.emplace_back(std::move(name), std::move(what));
+}
+
 void OptionTable::Document(std::string page, std::string what) {
   documents_.emplace_back(std::move(page), std::move(what));
 }

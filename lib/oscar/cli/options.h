@@ -53,6 +53,8 @@ class OptionTable {
   // Marks the last added row as required / gives it a short name.
   void Required();
   void Short(std::string letter);
+  // A command with options and a table of its own, named in the usage.
+  void Command(std::string name, std::string what);
   // The program writes no files: it has no --force.
   void WritesNothing() { writes_ = false; }
   // A page of docs/ ("formats/trace.md"), named in --help and linked from the program's own page.
@@ -65,6 +67,7 @@ class OptionTable {
   const std::string& summary() const { return summary_; }
   const std::vector<OptionRow>& rows() const { return rows_; }
   const OptionRow* positional() const { return has_positional_ ? &positional_ : nullptr; }
+  const std::vector<std::pair<std::string, std::string>>& commands() const { return commands_; }
   const std::vector<std::pair<std::string, std::string>>& documents() const { return documents_; }
   const std::vector<std::pair<std::string, std::string>>& examples() const { return examples_; }
 
@@ -76,7 +79,7 @@ class OptionTable {
   OptionRow positional_;
   bool has_positional_ = false;
   bool writes_ = true;
-  std::vector<std::pair<std::string, std::string>> documents_, examples_;
+  std::vector<std::pair<std::string, std::string>> commands_, documents_, examples_;
 };
 
 // Text of -h (a brief text per option) and of --help.
