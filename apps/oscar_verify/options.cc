@@ -343,6 +343,16 @@ void AddWholeModel(cli::OptionTable& table, BenchArguments& a) {
              {"share of the device's memory for weights and caches", ""});
 }
 
+// Options that would have no effect without windows.
+void CheckWindowOptions(const BenchArguments& a) {
+  if (a.windows == "on") return;
+  const BenchArguments unset;
+  for (const auto& [option, given] :
+       {std::pair{"--sink", a.sink != unset.sink}, {"--recent", a.recent != unset.recent}}) {
+    if (given) throw Error(ErrorCode::kUsage, std::string(option) + " needs --windows on");
+  }
+}
+
 DType TypeOf(const std::string& name) {
   return name == "f16" ? DType::kF16 : name == "bf16" ? DType::kBF16 : DType::kF32;
 }
@@ -364,8 +374,10 @@ cli::OptionTable BenchTable(BenchArguments& a) {
 }
 
 BenchOptions ToOptions(const BenchArguments& a) {
+  CheckWindowOptions(a);
   BenchOptions o;
-  o.models = Names(a.shapes);
+  const bool heads = a.q_heads > 0 || a.kv_heads > 0 || a.head_dim > 0;
+  if (heads || !a.shapes.empty()) o.models = Names(a.shapes);
   o.q_heads = a.q_heads;
   o.kv_heads = a.kv_heads;
   o.head_dim = a.head_dim;

@@ -35,7 +35,7 @@ void CheckOutputs(const VerifyArguments& arguments, const cli::CommonOptions& co
 
 // oscar-verify bench.
 struct BenchArguments {
-  std::vector<std::string> shapes = {"qwen3-4b"};
+  std::vector<std::string> shapes;  // none: heads, or else qwen3-4b
   std::vector<std::string> batches = {"1", "8", "32"};
   std::vector<std::string> contexts = {"8K", "32K", "100K"};
   std::vector<std::string> step_contexts = {"30K", "60K", "100K", "128K"};
@@ -49,7 +49,8 @@ struct BenchArguments {
 
 cli::OptionTable BenchTable(BenchArguments& arguments);
 void CheckOutputs(const BenchArguments& arguments, const cli::CommonOptions& common);
-// Throws Error(kUsage) for a list that holds no whole numbers, with K or M (1024, 1024 K) behind.
+// Throws Error(kUsage) for a list that holds no whole numbers, with K or M (1024, 1024 K) behind,
+// and for a size of windows without windows.
 BenchOptions ToOptions(const BenchArguments& arguments);
 
 }  // namespace oscar

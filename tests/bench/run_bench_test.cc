@@ -304,7 +304,15 @@ TEST(RunBench, RefusesByName) {
     return Refusal(options, device);
   };
   EXPECT_THAT(refused([](BenchOptions& o) { o.models = {"gpt-5"}; }).hint(), HasSubstr("glm-4.7"));
-  EXPECT_THAT(refused([](BenchOptions& o) { o.q_heads = 8; }).what(), HasSubstr("--kv-heads"));
+  EXPECT_THAT(refused([](BenchOptions& o) {
+                o.models.clear();
+                o.q_heads = 8;
+              }).what(),
+              HasSubstr("an explicit shape needs --q-heads, --kv-heads"));
+  const Error both = refused([](BenchOptions& o) { o.q_heads = o.kv_heads = o.head_dim = 64; });
+  EXPECT_EQ(both.code(), ErrorCode::kUsage);
+  EXPECT_THAT(both.what(), HasSubstr("--shape: expected no name beside --q-heads"));
+  EXPECT_THAT(both.what(), HasSubstr("found 'qwen3-4b'"));
   EXPECT_THAT(refused([](BenchOptions& o) { o.batches = {1, 1}; }).what(), HasSubstr("twice"));
   EXPECT_THAT(refused([](BenchOptions& o) { o.orders = {"sorted"}; }).what(), HasSubstr("sorted"));
   EXPECT_THAT(refused([](BenchOptions& o) { o.group_size = 100; }).what(), HasSubstr("100"));
@@ -313,6 +321,7 @@ TEST(RunBench, RefusesByName) {
   EXPECT_EQ(whole.code(), ErrorCode::kUnsupported);
   EXPECT_THAT(whole.hint(), HasSubstr("OSCAR_TORCH_CUDA"));
   EXPECT_EQ(refused([](BenchOptions& o) {
+              o.models.clear();
               o.q_heads = 64;
               o.kv_heads = 2;
               o.head_dim = 128;

@@ -202,6 +202,12 @@ void CheckBenchOptions(const BenchOptions& o) {
                   "--order: expected random or sequential, found '" + order + "'");
     }
   }
+  if (Explicit(o) && !o.models.empty()) {
+    throw Error(ErrorCode::kUsage,
+                "--shape: expected no name beside --q-heads, --kv-heads and --head-dim, found '" +
+                    o.models.front() + "'",
+                "leave out --shape, or the heads");
+  }
   if (Explicit(o) && (o.q_heads <= 0 || o.kv_heads <= 0 || o.head_dim <= 0)) {
     throw Error(ErrorCode::kUsage, "an explicit shape needs --q-heads, --kv-heads and --head-dim");
   }

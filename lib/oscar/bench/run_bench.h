@@ -14,7 +14,7 @@ namespace oscar {
 
 struct BenchOptions {
   std::vector<std::string> models = {"qwen3-4b"};
-  // Instead of `models`: one shape of attention alone. All three or none.
+  // Instead of `models`, which is empty then: one shape of attention alone. All three or none.
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0;
   std::vector<int64_t> batches = {1, 8, 32};
   std::vector<int64_t> contexts = {8 * 1024, 32 * 1024, 100 * 1024};
