@@ -268,19 +268,18 @@ VerifyOptions ToOptions(const VerifyArguments& a) {
 
 namespace {
 
-// "8192" or "8K" or "1M".
-int64_t ParseCount(const char* option, const std::string& text) {
+// "8192" or "8K" or "1M", not below `low`.
+int64_t ParseCount(const char* option, const std::string& text, int64_t low) {
   int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
   const std::string unit(parsed.ptr, end);
   const int shift = unit == "K" ? 10 : unit == "M" ? 20 : 0;
   constexpr int64_t kLargest = int64_t{1} << 30;
-  if (parsed.ec != std::errc() || (shift == 0 && !unit.empty()) || value < 1 ||
+  if (parsed.ec != std::errc() || (shift == 0 && !unit.empty()) || value < low ||
       value > kLargest >> shift) {
-    throw Error(ErrorCode::kUsage, std::string(option) +
-                                       ": expected whole numbers from 1 to 1024M, such as 100K, "
-                                       "found '" +
+    throw Error(ErrorCode::kUsage, std::string(option) + ": expected a whole number from " +
+                                       std::to_string(low) + " to 1024M, such as 100K, found '" +
                                        text + "'");
   }
   return value << shift;
@@ -288,7 +287,7 @@ int64_t ParseCount(const char* option, const std::string& text) {
 
 std::vector<int64_t> Counts(const char* option, const std::vector<std::string>& given) {
   std::vector<int64_t> counts;
-  for (const std::string& text : Names(given)) counts.push_back(ParseCount(option, text));
+  for (const std::string& text : Names(given)) counts.push_back(ParseCount(option, text, 1));
   return counts;
 }
 
@@ -385,7 +384,7 @@ BenchOptions ToOptions(const BenchArguments& a) {
   o.contexts = Counts("--context", a.contexts);
   o.step_contexts = Counts("--step-context", a.step_contexts);
   o.orders = Names(a.orders);
-  o.write_tokens = a.write_tokens == "0" ? 0 : ParseCount("--write-tokens", a.write_tokens);
+  o.write_tokens = ParseCount("--write-tokens", a.write_tokens, 0);
   o.use_windows = a.windows == "on";
   o.windows = {a.sink, a.recent};
   o.group_size = a.group_size;
