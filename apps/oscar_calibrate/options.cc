@@ -104,6 +104,7 @@ cli::OptionTable CalibrateTable(CalibrateArguments& arguments) {
   cli::OptionTable table("oscar-calibrate",
                          "Fits rotations and clip ratios for a 2-bit KV cache from calibration "
                          "traces and writes a rotation zoo entry.");
+  table.GivesNoVerdict();
   AddInputs(table, arguments);
   AddRotations(table, arguments);
   AddClip(table, arguments);

@@ -103,6 +103,7 @@ void AddOutputOptions(cli::OptionTable& table, DumpArguments& a) {
 cli::OptionTable DumpTable(DumpArguments& a) {
   cli::OptionTable table("oscar-dump",
                          "second moments and rows of a model's queries, keys and values");
+  table.GivesNoVerdict();
   AddModelOptions(table, a);
   AddImportOptions(table, a);
   AddCaptureOptions(table, a);

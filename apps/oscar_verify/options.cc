@@ -361,6 +361,7 @@ DType TypeOf(const std::string& name) {
 cli::OptionTable BenchTable(BenchArguments& a) {
   cli::OptionTable table("oscar-verify bench",
                          "times the INT2 decode kernels at model shapes, beside BF16 kernels");
+  table.GivesNoVerdict();
   AddShapes(table, a);
   AddGrid(table, a);
   AddWholeModel(table, a);

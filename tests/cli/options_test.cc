@@ -283,6 +283,17 @@ TEST(Options, HelpNamesEveryOption) {
   EXPECT_THAT(ShortHelp(f.table), testing::Not(HasSubstr("In tokens.")));
 }
 
+TEST(Options, HelpNamesTheExitCodesThatAProgramHas) {
+  Fixture f;
+  EXPECT_THAT(ShortHelp(f.table), HasSubstr("1 the verdict is no"));
+  f.table.GivesNoVerdict();
+  for (const std::string& help : {ShortHelp(f.table), LongHelp(f.table), MarkdownPage(f.table)}) {
+    EXPECT_THAT(help, HasSubstr("Exit codes: 0 done, 2 wrong usage, 3 the run failed, "
+                                "130 interrupted.\n"));
+    EXPECT_THAT(help, testing::Not(HasSubstr("verdict")));
+  }
+}
+
 TEST(Options, HelpNamesCommandsWithOptionsOfTheirOwn) {
   Fixture f;
   f.table.Command("time", "how fast it is");

@@ -13,6 +13,12 @@ constexpr size_t kWidth = 96;
 constexpr std::string_view kExitCodes =
     "Exit codes: 0 done (and every gate passed), 1 the verdict is no, 2 wrong usage,\n"
     "3 the run failed, 130 interrupted.\n";
+constexpr std::string_view kExitCodesWithoutVerdict =
+    "Exit codes: 0 done, 2 wrong usage, 3 the run failed, 130 interrupted.\n";
+
+std::string ExitCodes(const OptionTable& table) {
+  return "\n" + std::string(table.judges() ? kExitCodes : kExitCodesWithoutVerdict);
+}
 
 std::string Names(const OptionRow& row) {
   std::string names = row.short_name.empty() ? "    " : fmt::format("-{}, ", row.short_name);
@@ -119,7 +125,7 @@ std::string Help(const OptionTable& table, bool with_detail) {
     if (!table.documents().empty()) out += "\nDocuments:\n";
     out += Documents(table);
   }
-  return out + "\n" + std::string(kExitCodes);
+  return out + ExitCodes(table);
 }
 
 std::string Escaped(const std::string& text) {
@@ -168,7 +174,7 @@ std::string MarkdownPage(const OptionTable& table) {
   for (const auto& [page, what] : table.documents()) {
     out += fmt::format("- [{}](../{}): {}\n", page, page, what);
   }
-  return out + "\n" + std::string(kExitCodes);
+  return out + ExitCodes(table);
 }
 
 }  // namespace oscar::cli

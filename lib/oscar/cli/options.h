@@ -57,11 +57,14 @@ class OptionTable {
   void Command(std::string name, std::string what);
   // The program writes no files: it has no --force.
   void WritesNothing() { writes_ = false; }
+  // The program has no verdict, and so no exit code 1.
+  void GivesNoVerdict() { judges_ = false; }
   // A page of docs/ ("formats/trace.md"), named in --help and linked from the program's own page.
   void Document(std::string page, std::string what);
   // A command line shown in --help.
   void Example(std::string command, std::string what);
 
+  bool judges() const { return judges_; }
   bool writes() const { return writes_; }
   const std::string& program() const { return program_; }
   const std::string& summary() const { return summary_; }
@@ -79,6 +82,7 @@ class OptionTable {
   OptionRow positional_;
   bool has_positional_ = false;
   bool writes_ = true;
+  bool judges_ = true;
   std::vector<std::pair<std::string, std::string>> commands_, documents_, examples_;
 };
 
