@@ -110,6 +110,7 @@ class Inputs {
     WriteTextFile(folder_ / "latin1.txt", "caf\xe9 au lait\n");
     WriteTextFile(folder_ / "ids.txt", "1 2 3\n4 five 6\n");
     WriteTextFile(folder_ / "bigids.txt", "1 2 99999999\n");
+    WriteTextFile(folder_ / "broken.json", "{\n  \"schema\": \"oscar.gates/1\",\n}\n");
     WriteTextFile(folder_ / "gates.json", "{\"schema\": \"oscar.gates/1\", \"gates\": [{}]}");
     WriteTextFile(folder_ / "threads.conf", "threads = 1\n");
     WriteTextFile(folder_ / "unknown.conf", "tokenz = 5\n");
@@ -556,6 +557,11 @@ std::vector<Case> Cases() {
        {"--zoo", "@entry", "--traces", "@heldout", "--gates", "@gates.json"},
        kFailed,
        "gates.json"},
+      {"VerifyGatesNoJson",
+       "oscar-verify",
+       {"--zoo", "@entry", "--traces", "@heldout", "--gates", "@broken.json"},
+       kFailed,
+       "broken.json is not valid JSON: line 3, column 1: expected string literal, found '}'"},
       {"VerifyReportExists",
        "oscar-verify",
        {"--zoo", "@entry", "--traces", "@heldout", "--report", "@junk"},

@@ -93,6 +93,44 @@ TEST(Value, NamesWhatIsWrong) {
 }
 
 // Readers differ in which of the two they take.
+// Columns are those of the last character that was read.
+TEST(Value, SaysWhereJsonBreaksOffAndWhatWasExpected) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"a\": }", "line 1, column 7: expected '[', '{', or a literal, found '}'"},
+      {"{\n \"a\": 1,\n}", "line 3, column 1: expected string literal, found '}'"},
+      {"{\n \"a\": 1\n \"b\": 2}", "line 3, column 4: expected '}', found string literal"},
+      {"{x: 1}",
+       "line 1, column 2: expected string literal, found invalid literal; last read: '{x'"},
+      {"{\"a\": nope}",
+       "line 1, column 8: expected a value, found invalid literal; last read: '\"a\": no'"},
+      {"[1, 2", "line 1, column 6: expected ']', found end of input"},
+      {"", "line 1, column 1: expected '[', '{', or a literal, found end of input"},
+      {"[1]\n[2]", "line 2, column 1: expected end of input, found '['"},
+      {"[\n  1e999]", "line 2, column 7: number overflow parsing '1e999'"},
+      {"[\"a\nb\"]", "line 1, column 4: expected a value, found invalid string: control character"},
+  };
+  for (const auto& [text, message] : cases) {
+    try {
+      Value::FromJson(text, "file.json");
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kFormat);
+      EXPECT_THAT(e.what(), testing::StartsWith("file.json is not valid JSON: " + message)) << text;
+      EXPECT_THAT(e.what(), testing::Not(testing::HasSubstr("json.exception")));
+    }
+  }
+}
+
+TEST(Value, QuotesLittleOfWhatIsNoJson) {
+  try {
+    Value::FromJson("[\"" + std::string(100'000, 'x') + "\xff\"]", "file.json");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_LT(std::string(e.what()).size(), 400U) << e.what();
+    EXPECT_THAT(e.what(), testing::HasSubstr("column 100003"));
+  }
+}
+
 TEST(Value, RefusesAKeyThatComesTwice) {
   for (const char* text :
        {R"({"c": 1, "c": 1})", R"([{"a": 1}, {"b": {"c": [], "d": 0, "c": {}}}])"}) {

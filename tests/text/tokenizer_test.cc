@@ -111,7 +111,8 @@ TEST(Tokenizer, FaultyFiles) {
   refuse("/added_tokens/0", 3, "added token");
   refuse("/added_tokens/0/content", "the", "'the'");
   refuse("/model/unk_token", "<none>", "<none>");
-  OSCAR_EXPECT_ERROR(ParseTokenizerJson("{", "", "", "folder"), ErrorCode::kFormat, "JSON");
+  OSCAR_EXPECT_ERROR(ParseTokenizerJson("{", "", "", "folder"), ErrorCode::kFormat,
+                     "JSON: line 1, column");
   OSCAR_EXPECT_ERROR(ParseTokenizerJson("[]", "", "", "folder"), ErrorCode::kFormat, "object");
   const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
   OSCAR_EXPECT_ERROR(ParseTokenizerJson("{\"normalizer\":" + deep + "}", "", "", "folder"),

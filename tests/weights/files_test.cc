@@ -39,7 +39,7 @@ struct Broken {
 TEST(Safetensors, DamagedHeaders) {
   const std::string a = R"("a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]})";
   const Broken cases[] = {
-      {"not JSON", "{nope", 0, {"not valid JSON"}},
+      {"not JSON", "{nope", 0, {"not valid JSON: line 1, column 3: expected"}},
       {"no object", "[1]", 0, {"not a JSON object"}},
       {"repeated", "{" + a + "," + a + "}", 8, {"'a'", "twice"}},
       {"no dtype", R"({"a": {"shape": [2], "data_offsets": [0, 8]}})", 8, {"'a'", "dtype"}},

@@ -48,15 +48,13 @@ json Encode(const Value& value) {
 // Deeper than any honest file; what works on values recurses.
 constexpr int kDeepestNesting = 256;
 
-json Parse(std::string_view text) {
+json Parse(std::string_view text, const std::string& where) {
+  const auto refuse = [&](const std::string& why) { throw Error(ErrorCode::kFormat, where + why); };
   const JsonScan scan = ScanJson(text, kDeepestNesting);
-  if (scan.too_deep) throw Error(ErrorCode::kFormat, "nested too deeply");
-  json parsed = json::parse(text);
-  if (scan.repeated) {
-    throw Error(ErrorCode::kFormat,
-                fmt::format("key '{}' comes twice in one object", *scan.repeated));
-  }
-  return parsed;
+  if (scan.too_deep) refuse(": nested too deeply");
+  if (scan.fault) refuse(" is not valid JSON: " + *scan.fault);
+  if (scan.repeated) refuse(fmt::format(": key '{}' comes twice in one object", *scan.repeated));
+  return json::parse(text);
 }
 
 Value Decode(const json& node) {
@@ -165,13 +163,7 @@ std::string Value::ToJson(int indent) const {
 }
 
 Value Value::FromJson(std::string_view text, const std::string& where) {
-  try {
-    return Decode(Parse(text));
-  } catch (const json::exception& e) {
-    throw Error(ErrorCode::kFormat, fmt::format("{} is not valid JSON: {}", where, e.what()));
-  } catch (const Error& e) {
-    throw Error(e.code(), fmt::format("{}: {}", where, e.what()));
-  }
+  return Decode(Parse(text, where));
 }
 
 std::vector<std::string> DescribeDifferences(const Value& a, const Value& b, size_t limit) {

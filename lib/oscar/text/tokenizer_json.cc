@@ -32,13 +32,10 @@ class Reader {
 
   json Parse(const std::string& text) const {
     constexpr int kDeepest = 64;  // what reads nested steps recurses
-    if (ScanJson(text, kDeepest).too_deep) Wrong("it is nested too deeply");
-    json parsed;
-    try {
-      parsed = json::parse(text);
-    } catch (const json::exception& e) {
-      Wrong(std::string("not valid JSON: ") + e.what());
-    }
+    const JsonScan scan = ScanJson(text, kDeepest);
+    if (scan.too_deep) Wrong("it is nested too deeply");
+    if (scan.fault) Wrong("not valid JSON: " + *scan.fault);
+    json parsed = json::parse(text);
     if (!parsed.is_object()) Wrong("expected a JSON object");
     return parsed;
   }

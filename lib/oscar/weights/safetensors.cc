@@ -57,12 +57,8 @@ json ParseObject(std::string_view text, const fs::path& file) {
   constexpr int kDeepest = 16;  // headers need 3; printing a value recurses
   const JsonScan scan = ScanJson(text, kDeepest);
   if (scan.too_deep) Damaged(file, "its header is nested too deeply");
-  json parsed;
-  try {
-    parsed = json::parse(text.begin(), text.end());
-  } catch (const json::exception& e) {
-    Damaged(file, std::string("its header is not valid JSON: ") + e.what());
-  }
+  if (scan.fault) Damaged(file, "its header is not valid JSON: " + *scan.fault);
+  json parsed = json::parse(text.begin(), text.end());
   if (!parsed.is_object()) Damaged(file, "its header is not a JSON object");
   if (scan.repeated_at_top) {
     Damaged(file, "tensor " + Quoted(*scan.repeated_at_top) + " is listed twice");
