@@ -233,6 +233,7 @@ TEST_F(KernelVerifyTest, AgreementIsMeasuredAndGated) {
   const Value record = BuildRecord(twin, ReadKernelGates({}));
   EXPECT_EQ(record.At("settings").At("device"), Value("twin"));
   EXPECT_EQ(record.At("settings").At("as_served"), Value(true));
+  EXPECT_EQ(record.At("volatile").At("device").At("name"), Value("CPU twins of the kernels"));
   EXPECT_EQ(record.At("volatile").Find("kernels"), nullptr);  // twins have no clock
   const std::string text = VerifyText(record, false);
   EXPECT_THAT(text, HasSubstr("kernels on twin"));
