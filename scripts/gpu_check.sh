@@ -14,8 +14,10 @@
 #   steps     decode steps of whole models; needs the oscar-verify with LibTorch
 set -euo pipefail
 cd "$(dirname "$0")/.."
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/${0##*/}"; }
 stage="" out="" build=build/gpu
 while [ $# -gt 0 ]; do
+  case "$1" in -h | --help) usage; exit 0 ;; esac
   [ $# -gt 1 ] || { echo "gpu_check.sh: error: $1 has no value or is unknown" >&2; exit 2; }
   case "$1" in
     --stage) stage=$2; shift 2 ;;

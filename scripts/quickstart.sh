@@ -7,10 +7,12 @@
 # Exit codes are those of the programs: 0 verified, 1 the verdict is no, 2 packages are missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/${0##*/}"; }
 
 out=results/quickstart
 while [ $# -gt 0 ]; do
   case "$1" in
+    -h | --help) usage; exit 0 ;;
     --out) out=${2:?"--out needs a folder"}; shift 2 ;;
     *) echo "quickstart.sh: unknown option $1" >&2; exit 2 ;;
   esac

@@ -6,6 +6,7 @@
 # Exit codes: 0 done, 2 packages are missing and cannot be installed here, 3 a download failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/${0##*/}"; }
 
 packages=(g++ cmake ninja-build ccache git pkg-config python3 python3-pip
           libfmt-dev libcli11-dev nlohmann-json3-dev libeigen3-dev libgtest-dev libgmock-dev
@@ -13,6 +14,7 @@ packages=(g++ cmake ninja-build ccache git pkg-config python3 python3-pip
 model=no
 for argument in "$@"; do
   case "$argument" in
+    -h | --help) usage; exit 0 ;;
     --model) model=yes ;;
     --format) packages+=(clang-format-14) ;;
     *) echo "setup.sh: unknown option $argument" >&2; exit 2 ;;

@@ -8,8 +8,10 @@
 # Exit codes: 0 every gate passed, 1 one did not, 2 wrong usage or a program is missing, 3 a run failed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/${0##*/}"; }
 out="" build=build/release device=twin layers=28
 while [ $# -gt 0 ]; do
+  case "$1" in -h | --help) usage; exit 0 ;; esac
   [ $# -gt 1 ] || { echo "verify_kernels.sh: error: $1 has no value or is unknown" >&2; exit 2; }
   case "$1" in
     --out) out=$2; shift 2 ;;
@@ -22,7 +24,11 @@ done
 [[ $layers =~ ^[1-9][0-9]*$ ]] || { echo "verify_kernels.sh: error: --layers $layers: expected a number above 0" >&2; exit 2; }
 [ -n "$out" ] || { echo "verify_kernels.sh: error: --out is missing" >&2; exit 2; }
 for program in bin/oscar-verify bin/oscar-calibrate tests/synthetic_traces; do
-  [ -x "$build/$program" ] || { echo "verify_kernels.sh: error: $build/$program is missing" >&2; exit 2; }
+  [ ! -x "$build/$program" ] || continue
+  echo "verify_kernels.sh: error: $build/$program is missing" >&2
+  [ -e "$build/CMakeCache.txt" ] || echo "hint: first set $build up (cmake --preset release: build/release)" >&2
+  echo "hint: cmake --build $build --target oscar-verify oscar-calibrate synthetic_traces" >&2
+  exit 2
 done
 mkdir -p "$out"
 inputs=$(mktemp -d "$build/verify-inputs.XXXXXX")

@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 size_t Count(const std::string& text, const std::string& part) {
   size_t count = 0;
@@ -41,6 +42,21 @@ TEST(VerifyKernelsScript, MeasuresEveryLayerAndEverySchemeOfTheKernels) {
   }
   EXPECT_THAT(names, ElementsAre("bf16", "naive", "hadamard", "clip-only", "hadamard-clip",
                                  "oscar:layer", "oscar:head"));
+}
+
+TEST(VerifyKernelsScript, SaysHowToBuildWhatIsMissing) {
+  const fs::path folder = test::FreshFolder("verify-kernels-missing");
+  const std::string build = (folder / "build").string();
+  const pid_t child =
+      test::Start({"/bin/bash", std::string(OSCAR_SOURCE_DIR) + "/scripts/verify_kernels.sh",
+                   "--build-dir", build, "--out", (folder / "out").string()},
+                  folder / "stdout", folder / "stderr");
+  EXPECT_EQ(test::Wait(child), 2);
+  const std::string error = test::Slurp(folder / "stderr");
+  EXPECT_THAT(error, HasSubstr(build + "/bin/oscar-verify is missing\nhint: first set "));
+  EXPECT_THAT(error, HasSubstr("hint: cmake --build " + build +
+                               " --target oscar-verify oscar-calibrate synthetic_traces\n"));
+  EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
 }  // namespace
