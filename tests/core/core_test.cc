@@ -1,11 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "oscar/core/dtype.h"
 #include "oscar/core/error.h"
@@ -178,6 +181,31 @@ TEST(Parallel, CallsEveryIndexOnceAndPassesExceptionsOn) {
                            }),
                Error);
   ParallelFor(0, 4, [](int64_t) { FAIL(); });
+}
+
+// Also where a later one fails first, on whatever thread.
+TEST(Parallel, TheLowestIndexThatFailsIsNamed) {
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<bool> second_began{false}, third_failed{false};
+    const auto body = [&](int64_t i) {
+      if (i == 0) {
+        while (!second_began) std::this_thread::yield();
+      } else if (i == 1) {
+        second_began = true;
+        while (!third_failed) std::this_thread::yield();
+        throw std::runtime_error("1");
+      } else {
+        third_failed = true;
+        throw std::runtime_error("2");
+      }
+    };
+    try {
+      ParallelFor(3, 2, body);
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      ASSERT_STREQ(error.what(), "1") << round;
+    }
+  }
 }
 
 // The ring of the public engine, step by step as method.md 7.4 tells it: the tier of every position

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -15,23 +16,27 @@ void ParallelFor(int64_t count, int threads, const std::function<void(int64_t)>&
     return;
   }
   std::atomic<int64_t> next{0};
-  std::atomic<bool> failed{false};
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(workers));
-  const auto work = [&](size_t worker) {
-    try {
-      for (int64_t i = next++; i < count && !failed; i = next++) body(i);
-    } catch (...) {
-      errors[worker] = std::current_exception();
-      failed = true;
+  // What has not begun from here on never does: behind the last index, then the lowest that failed.
+  std::atomic<int64_t> end{count};
+  std::mutex failing;
+  std::exception_ptr error;
+  const auto work = [&] {
+    for (int64_t i = next++; i < end; i = next++) {
+      try {
+        body(i);
+      } catch (...) {
+        const std::lock_guard lock(failing);
+        if (i >= end) continue;
+        end = i;
+        error = std::current_exception();
+      }
     }
   };
   std::vector<std::thread> pool;
-  for (int64_t w = 1; w < workers; ++w) pool.emplace_back(work, static_cast<size_t>(w));
-  work(0);
+  for (int64_t w = 1; w < workers; ++w) pool.emplace_back(work);
+  work();
   for (std::thread& thread : pool) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace oscar
