@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/write_case.h"
@@ -151,24 +153,78 @@ TEST(WriteTwin, NegativeSlotsDropTheirTokens) {
   }
 }
 
+// Every slot from a negative number on is of the bf16 tier then.
+TEST(WriteTwin, NegativeSlotsOfTheOtherTierDropTheirTokens) {
+  const CacheShape shape{1, 64, 1, DType::kF32};
+  Random random(3);
+  const std::vector<BFloat16> rows = HardRows(random, 2, 64);
+  std::vector<BFloat16> kept(6 * 64, BFloat16{0xaaaa});
+  const std::vector<int64_t> slots = {-2, 1};
+  WriteJob job;
+  job.rows = rows.data();
+  job.tokens = 2;
+  job.heads = 1;
+  job.slots = {slots.data(), DType::kI64};
+  job.row_slot_offset = -4;
+  job.out_rows = kept.data();
+  WriteTwin(shape, {&job, 1});
+  for (size_t i = 0; i < kept.size(); ++i) {
+    EXPECT_EQ(kept[i].bits, i / 64 == 5 ? rows[i - 4 * 64].bits : 0xaaaa) << i;
+  }
+}
+
+TEST(WriteTwin, NegativeSourcesGiveZeros) {
+  const CacheShape shape{1, 64, 1, DType::kF32};
+  Random random(4);
+  const std::vector<BFloat16> rows = HardRows(random, 2, 64);
+  std::vector<BFloat16> kept(2 * 64, BFloat16{0xaaaa});
+  const std::vector<int32_t> sources = {-1, 1};
+  WriteJob job;
+  job.rows = rows.data();
+  job.tokens = 2;
+  job.heads = 1;
+  job.source_slots = {sources.data(), DType::kI32};
+  job.out_rows = kept.data();
+  WriteTwin(shape, {&job, 1});
+  for (size_t d = 0; d < 64; ++d) {
+    EXPECT_EQ(kept[d].bits, 0) << d;
+    EXPECT_EQ(kept[64 + d].bits, rows[64 + d].bits) << d;
+  }
+}
+
 TEST(WriteTwin, RefusesPointersThatAreNotAligned) {
   const CacheShape shape{1, 64, 1, DType::kF32};
-  alignas(16) const BFloat16 rows[128] = {};
-  WriteJob job;
-  job.tokens = 1;
-  job.heads = 1;
-  job.rows = rows + 8;
-  WriteTwin(shape, {&job, 1});
-  job.rows = rows + 1;
-  try {
-    WriteTwin(shape, {&job, 1});
-    ADD_FAILURE() << "rows that are not aligned were taken";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kUsage);
-    EXPECT_NE(
-        std::string(error.what()).find("rows of write job 0 are not at a multiple of 16 bytes"),
-        std::string::npos)
-        << error.what();
+  alignas(16) static uint8_t memory[64 * 64 * 2 + 16];
+  const std::vector<int32_t> slots = {0};
+  WriteJob fine;
+  fine.tokens = 1;
+  fine.heads = 1;
+  fine.rows = reinterpret_cast<const BFloat16*>(memory);
+  fine.slots = {slots.data(), DType::kI32};
+  fine.scales = memory;
+  CheckWriteJobs(shape, {&fine, 1});
+  const std::pair<const char*, std::function<void(WriteJob&, uint8_t*)>> tensors[] = {
+      {"rows", [](WriteJob& j, uint8_t* at) { j.rows = reinterpret_cast<BFloat16*>(at); }},
+      {"rotations", [](WriteJob& j, uint8_t* at) { j.rotation = reinterpret_cast<BFloat16*>(at); }},
+      {"codes", [](WriteJob& j, uint8_t* at) { j.codes = at; }},
+      {"scales", [](WriteJob& j, uint8_t* at) { j.scales = at; }},
+      {"output rows",
+       [](WriteJob& j, uint8_t* at) { j.out_rows = reinterpret_cast<BFloat16*>(at); }}};
+  for (const auto& [name, set] : tensors) {
+    WriteJob job = fine;
+    set(job, memory + 8);
+    try {
+      CheckWriteJobs(shape, {&job, 1});
+      ADD_FAILURE() << name << " that are not aligned were taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_EQ(std::string(error.what())
+                    .find(std::string(name) + " of write job 0 are not at a multiple of 16 bytes"),
+                0U)
+          << error.what();
+    }
+    set(job, memory + 16);
+    CheckWriteJobs(shape, {&job, 1});
   }
 }
 
@@ -188,6 +244,13 @@ TEST(WriteTwin, RefusesWhatDoesNotFit) {
   }
   job.slots.type = DType::kF32;
   EXPECT_THROW(WriteTwin(shape, {&job, 1}), Error);
+  job.slots.type = DType::kI32;
+  for (const auto& [tokens, heads] :
+       {std::pair{int64_t{1} << 62, int64_t{4}}, {int64_t{0}, int64_t{1} << 32}}) {
+    job.tokens = tokens;
+    job.heads = heads;
+    EXPECT_THROW(CheckWriteJobs(shape, {&job, 1}), Error) << tokens;
+  }
 }
 
 }  // namespace

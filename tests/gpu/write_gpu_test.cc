@@ -73,6 +73,40 @@ TEST(WriteGpu, NegativeSlotsDropTheirTokens) {
   }
 }
 
+TEST(WriteGpu, NegativeSourcesAndSlotsOfTheBFloat16Tier) {
+  OSCAR_NEED_DEVICE();
+  Random random(9);
+  const CacheShape shape{2, 128, 1, DType::kF32};
+  const std::vector<BFloat16> rows = HardRows(random, 40 * 2, 128);
+  std::vector<int64_t> slots, sources;
+  for (int64_t i = 0; i < 40; ++i) {
+    slots.push_back(i % 4 == 1 ? -3 : i);  // of the bf16 tier, which begins at -8
+    sources.push_back(i % 5 == 2 ? -1 : 39 - i);
+  }
+  std::vector<BFloat16> expected(48 * 2 * 128, BFloat16{0xaaaa});
+  const DeviceBuffer in = ToDevice(rows), to = ToDevice(slots), from = ToDevice(sources);
+  const DeviceBuffer out = ToDevice(expected);
+  WriteJob job;
+  job.tokens = 40;
+  job.heads = 2;
+  job.row_slot_offset = -8;
+  WriteJob twin = job;
+  job.rows = in.As<BFloat16>();
+  job.source_slots = {from.data(), DType::kI64};
+  job.slots = {to.data(), DType::kI64};
+  job.out_rows = out.As<BFloat16>();
+  twin.rows = rows.data();
+  twin.source_slots = {sources.data(), DType::kI64};
+  twin.slots = {slots.data(), DType::kI64};
+  twin.out_rows = expected.data();
+  WriteTwin(shape, {&twin, 1});
+  const DeviceStream stream;
+  LaunchWrite(shape, {&job, 1}, stream.get());
+  stream.Synchronize();
+  const auto found = FromDevice<BFloat16>(out, static_cast<int64_t>(expected.size()));
+  for (size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, expected[i].bits) << i;
+}
+
 // Ordered integers of bf16 numbers: neighbours differ by one.
 int32_t Ordinal(BFloat16 x) {
   const int32_t bits = x.bits;

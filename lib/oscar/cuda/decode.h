@@ -2,7 +2,7 @@
 //
 //   o[r, h] = sum_t p_t v_t,  p = softmax_t(logit_scale * q[r, h] . k_t)
 //
-// over the request's tokens of both tiers, k_t and v_t of KV head r / (query heads per KV head) as
+// over the request's tokens of both tiers, k_t and v_t of KV head h / (query heads per KV head) as
 // the cache reconstructs them in float32 ((code - zero) * scale, or the bf16 row). Scale and zero
 // are applied to scores and probabilities, never to elements:
 //   q . k_t = s_t (q . c_t - z_t sum(q)),   o = (sum_t (p_t s_t) c_t - sum_t (p_t s_t) z_t) / sum p
@@ -41,9 +41,8 @@ struct DecodeInputs {
   bool v_rotation_per_head = false;
   // Whether the first quantised tokens, or bf16 rows, may be fetched while launches before this one
   // still run, as launches of this library do: true where none of them writes what this call reads,
-  // back to the last launch that began after all before it were done (copies, and kernels that
-  // neither are launched programmatically early nor let their successors begin early). Queries are
-  // always waited for.
+  // back to and with the last kernel that began after all before it were done, as kernels of other
+  // libraries mostly do (docs/cuda.md). Queries are always waited for.
   bool quantised_settled = false;
   bool rows_settled = false;
 };
@@ -61,10 +60,11 @@ class DecodeWorkspace {
   // For up to `max_requests` requests. Throws Error(kDevice) without a device.
   DecodeWorkspace(const DecodeShape& shape, int64_t max_requests);
 
-  // Plans for the current device and copies the plan to it in order of `stream`, the one that the
-  // launches are on: while they still read the plan before, nothing is overwritten. `lengths` may
-  // differ in number and size from call to call; graphs captured before stay valid. Not while the
-  // stream is captured: a graph would copy this plan again at every replay.
+  // Plans for the device that was current when this was made, and copies the plan to it in order of
+  // `stream`, the one that the launches are on: none of them that still reads the plan before loses
+  // it. `lengths` may differ in number and size from call to call; graphs captured before stay
+  // valid. Not while the stream is captured: replays would read the host's lists again, which the
+  // next plan replaces.
   void Plan(std::span<const RequestLengths> lengths, Stream stream);
   // The same with a plan made elsewhere. Throws Error(kUsage) when it does not fit.
   void SetPlan(DecodePlan plan, Stream stream);

@@ -9,7 +9,7 @@
 namespace oscar {
 
 // Whether an instance finds out at run time that a block has one or two heads of one group. (Tiles
-// of twelve warps are no whole steps of so many tokens.)
+// of twelve warps for two heads are no whole steps of so many tokens.)
 template <typename Traits, int kDim, int kHeadsLog2>
 inline constexpr bool kMayBeFewHeads =
     kHeadsLog2 < 0 && Traits::kGroups == 1 && kDim <= 128 && Traits::kWarps == 16;

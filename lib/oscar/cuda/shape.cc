@@ -90,11 +90,12 @@ void CheckWriteJobs(const CacheShape& shape, std::span<const WriteJob> jobs) {
     const std::string where = "write job " + std::to_string(i);
     CheckSlotType(job.slots, "the slot list of a write");
     CheckSlotType(job.source_slots, "the source list of a write");
-    if (job.tokens < 0 || job.heads < 1 || job.heads_per_rotation < 1 ||
-        job.tokens * job.heads > std::numeric_limits<int32_t>::max() - kWriteTileRows) {
+    constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max() - kWriteTileRows;
+    if (job.tokens < 0 || job.heads < 1 || job.heads > kMostRows || job.heads_per_rotation < 1 ||
+        job.tokens > kMostRows / job.heads) {
       Unsupported(where + ": " + std::to_string(job.tokens) + " tokens of",
                   std::to_string(job.heads) + " heads",
-                  "fewer than 2^31 rows of at least 1 head are");
+                  "up to " + std::to_string(kMostRows) + " rows of at least 1 head are");
     }
     if (job.rotation_per_head && job.heads % job.heads_per_rotation != 0) {
       throw Error(ErrorCode::kUsage, where + ": " + std::to_string(job.heads) +

@@ -100,6 +100,7 @@ void QuantiseRow(const CacheShape& shape, const WriteJob& job, std::vector<float
 
 void WriteTwin(const CacheShape& shape, std::span<const WriteJob> jobs) {
   CheckWriteJobs(shape, jobs);
+  const std::vector<BFloat16> zeros(static_cast<size_t>(shape.dim));
   for (const WriteJob& job : jobs) {
     for (int64_t token = 0; token < job.tokens; ++token) {
       const int64_t source =
@@ -108,16 +109,17 @@ void WriteTwin(const CacheShape& shape, std::span<const WriteJob> jobs) {
       if (slot < 0) continue;
       const bool keep = job.slots.data == nullptr || slot >= job.row_slot_offset;
       for (int64_t head = 0; head < job.heads; ++head) {
-        const std::vector<float> x =
-            Rotated(job, job.rows + (source * job.heads + head) * shape.dim, head, shape.dim);
+        const BFloat16* const row =
+            source < 0 ? zeros.data() : job.rows + (source * job.heads + head) * shape.dim;
+        const std::vector<float> x = Rotated(job, row, head, shape.dim);
         if (!keep) {
           if (job.codes != nullptr) QuantiseRow(shape, job, x, slot * job.heads + head);
           continue;
         }
         if (job.out_rows == nullptr) continue;
-        const int64_t row = job.slots.data == nullptr ? slot : slot - job.row_slot_offset;
+        const int64_t at = job.slots.data == nullptr ? slot : slot - job.row_slot_offset;
         for (int64_t d = 0; d < shape.dim; ++d) {
-          job.out_rows[(row * job.heads + head) * shape.dim + d] =
+          job.out_rows[(at * job.heads + head) * shape.dim + d] =
               ToBFloat16(x[static_cast<size_t>(d)]);
         }
       }

@@ -29,11 +29,11 @@ struct WriteJob {
   int64_t tokens = 0;
   int64_t heads = 0;
   // Optional: row block of token i is source_slots[i] instead of i (flush of window rows, which are
-  // rotated already: `rotation` is null then). None may be negative.
+  // rotated already: `rotation` is null then). A negative one gives rows of zeros.
   SlotList source_slots;
 
-  // [dim, dim]; nullptr: identity. Read ahead of launches that still run, which may not write it:
-  // launches of this library, and what ran beside the first of them.
+  // [dim, dim]; nullptr: identity. Read ahead of launches that still run, see docs/cuda.md: none of
+  // those may write it.
   const BFloat16* rotation = nullptr;
   // One [dim, dim] per KV head, for `heads_per_rotation` consecutive heads each (the group size
   // for queries, 1 for keys and values).

@@ -74,7 +74,7 @@ __device__ __forceinline__ void CopyRotation(const uint16_t* rotation, uint32_t 
 
 // Starts the copy of 16 rows from row `first` of the job's rotation on into the warp's shared
 // memory; 16-byte chunks are exchanged within a row so that eight rows at one chunk meet eight bank
-// groups. Rows past the end become zeros.
+// groups. Rows past the end and those without a source become zeros.
 template <int kDim>
 __device__ __forceinline__ void CopyRows(const WriteJobParams& job, int rotation, int first,
                                          uint32_t target) {
@@ -105,7 +105,7 @@ __device__ __forceinline__ void CopyRows(const WriteJobParams& job, int rotation
   for (int i = 0; i < kCopies; ++i) {
     const int row = i * kRowsAtOnce + own_row;
     const int index = first + row;
-    const bool exists = index < job.rows_per_rotation;
+    bool exists = index < job.rows_per_rotation;
     int64_t source = exists ? index : 0;
     if (!job.contiguous && exists) {
       const TokenHead at = Locate(job, rotation, index);
@@ -113,7 +113,8 @@ __device__ __forceinline__ void CopyRows(const WriteJobParams& job, int rotation
                                 ? at.token
                                 : LoadSlot(job.source_slots, at.token, job.source_slot_log2)
                                       .Number(job.source_slot_log2);
-      source = block * job.heads + at.head;
+      exists = block >= 0;
+      source = exists ? block * job.heads + at.head : 0;
     }
     CopyAsync<16>(place(i), job.rows + source * kDim + 8 * chunk, exists);
   }
