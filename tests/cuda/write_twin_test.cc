@@ -153,42 +153,42 @@ TEST(WriteTwin, NegativeSlotsDropTheirTokens) {
   }
 }
 
+// Two rows, and what two tokens of theirs leave in bf16 rows for `pool` tokens.
+struct TwoTokens {
+  std::vector<BFloat16> rows, kept;
+  WriteJob job;
+
+  explicit TwoTokens(size_t pool) : kept(pool * 64, BFloat16{0xaaaa}) {
+    Random random(3);
+    rows = HardRows(random, 2, 64);
+    job.rows = rows.data();
+    job.tokens = 2;
+    job.heads = 1;
+    job.out_rows = kept.data();
+  }
+  void Write() { WriteTwin({1, 64, 1, DType::kF32}, {&job, 1}); }
+};
+
 // Every slot from a negative number on is of the bf16 tier then.
 TEST(WriteTwin, NegativeSlotsOfTheOtherTierDropTheirTokens) {
-  const CacheShape shape{1, 64, 1, DType::kF32};
-  Random random(3);
-  const std::vector<BFloat16> rows = HardRows(random, 2, 64);
-  std::vector<BFloat16> kept(6 * 64, BFloat16{0xaaaa});
   const std::vector<int64_t> slots = {-2, 1};
-  WriteJob job;
-  job.rows = rows.data();
-  job.tokens = 2;
-  job.heads = 1;
-  job.slots = {slots.data(), DType::kI64};
-  job.row_slot_offset = -4;
-  job.out_rows = kept.data();
-  WriteTwin(shape, {&job, 1});
-  for (size_t i = 0; i < kept.size(); ++i) {
-    EXPECT_EQ(kept[i].bits, i / 64 == 5 ? rows[i - 4 * 64].bits : 0xaaaa) << i;
+  TwoTokens t(6);
+  t.job.slots = {slots.data(), DType::kI64};
+  t.job.row_slot_offset = -4;
+  t.Write();
+  for (size_t i = 0; i < t.kept.size(); ++i) {
+    EXPECT_EQ(t.kept[i].bits, i / 64 == 5 ? t.rows[i - 4 * 64].bits : 0xaaaa) << i;
   }
 }
 
 TEST(WriteTwin, NegativeSourcesGiveZeros) {
-  const CacheShape shape{1, 64, 1, DType::kF32};
-  Random random(4);
-  const std::vector<BFloat16> rows = HardRows(random, 2, 64);
-  std::vector<BFloat16> kept(2 * 64, BFloat16{0xaaaa});
   const std::vector<int32_t> sources = {-1, 1};
-  WriteJob job;
-  job.rows = rows.data();
-  job.tokens = 2;
-  job.heads = 1;
-  job.source_slots = {sources.data(), DType::kI32};
-  job.out_rows = kept.data();
-  WriteTwin(shape, {&job, 1});
+  TwoTokens t(2);
+  t.job.source_slots = {sources.data(), DType::kI32};
+  t.Write();
   for (size_t d = 0; d < 64; ++d) {
-    EXPECT_EQ(kept[d].bits, 0) << d;
-    EXPECT_EQ(kept[64 + d].bits, rows[64 + d].bits) << d;
+    EXPECT_EQ(t.kept[d].bits, 0) << d;
+    EXPECT_EQ(t.kept[64 + d].bits, t.rows[64 + d].bits) << d;
   }
 }
 
