@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <string>
-#include <utility>
 
 #include "oscar/cuda/cuda_error.h"
 #include "oscar/cuda/decode_launch.h"
@@ -29,47 +28,6 @@ cudaError_t LaunchMerge(const DecodeParams& params, cudaStream_t stream) {
 template <int kDim>
 cudaError_t LaunchRotate(const DecodeParams& params, cudaStream_t stream) {
   return LaunchOverlapping(RotateKernel<kDim>, params.blocks, 32 * kRotateWarps, 0, stream, params);
-}
-
-void CheckInputs(const DecodeWorkspace& workspace, const DecodeInputs& in,
-                 const DecodeOutputs& out) {
-  CheckSlotType(in.quantised_slots, "the slot list of the quantised tier");
-  CheckSlotType(in.row_slots, "the slot list of the bf16 tier");
-  if (out.o_type != DType::kF32 && out.o_type != DType::kBF16) {
-    throw Error(ErrorCode::kUnsupported, "an attention output of type " +
-                                             std::string(DTypeName(out.o_type)) +
-                                             " is not supported: f32 and bf16 are");
-  }
-  if (in.q == nullptr || out.o == nullptr) {
-    throw Error(ErrorCode::kUsage, "decode attention needs queries and an output");
-  }
-  bool quantised = false, rows = false;
-  for (const PlanPiece& piece : workspace.plan().pieces) {
-    if (piece.tokens > 0) (piece.tier == Tier::kQuantised ? quantised : rows) = true;
-  }
-  const QuantisedCache& c = in.quantised;
-  if (quantised && (c.k_codes == nullptr || c.v_codes == nullptr || c.k_scales == nullptr ||
-                    c.v_scales == nullptr || in.quantised_slots.data == nullptr)) {
-    throw Error(ErrorCode::kUsage, "the plan has quantised tokens, but their cache is missing");
-  }
-  if (rows && (in.rows.k == nullptr || in.rows.v == nullptr || in.row_slots.data == nullptr)) {
-    throw Error(ErrorCode::kUsage, "the plan has bf16 tokens, but their cache is missing");
-  }
-}
-
-void CheckPointers(const DecodeInputs& in, const DecodeOutputs& out) {
-  const QuantisedCache& c = in.quantised;
-  for (const auto& [pointer, what] : {std::pair<const void*, const char*>{in.q, "queries"},
-                                      {c.k_codes, "key codes"},
-                                      {c.v_codes, "value codes"},
-                                      {c.k_scales, "key scales"},
-                                      {c.v_scales, "value scales"},
-                                      {in.rows.k, "bf16 keys"},
-                                      {in.rows.v, "bf16 values"},
-                                      {in.v_rotation, "value rotations"},
-                                      {out.o, "outputs"}}) {
-    CheckAligned(pointer, what, "decode attention");
-  }
 }
 
 const char* Bytes(const void* pointer) { return static_cast<const char*>(pointer); }
@@ -129,8 +87,7 @@ void LaunchDecode(const DecodeWorkspace& workspace, const DecodeInputs& inputs,
   if (plan.blocks == 0) {
     throw Error(ErrorCode::kUsage, "decode attention was launched before a plan was made");
   }
-  CheckInputs(workspace, inputs, outputs);
-  CheckPointers(inputs, outputs);
+  CheckDecodeTensors(plan, inputs, outputs);
   const DecodeParams params = MakeParams(workspace, inputs, outputs);
   const int64_t dim = workspace.shape().cache.dim;
   const auto attend = dim == 64 ? LaunchDecode64 : dim == 128 ? LaunchDecode128 : LaunchDecode256;

@@ -53,6 +53,11 @@ struct DecodeOutputs {
   float* lse = nullptr;        // [requests, q_heads], natural log; -inf without tokens; may be null
 };
 
+// Throws what LaunchDecode throws on tensors that do not fit, or that `plan` needs and that are not
+// there.
+void CheckDecodeTensors(const DecodePlan& plan, const DecodeInputs& inputs,
+                        const DecodeOutputs& outputs);
+
 // A plan's device copy and the partial results: made once for the largest batch, reused by every
 // layer of a step and by every step.
 class DecodeWorkspace {
